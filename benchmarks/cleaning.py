@@ -30,12 +30,13 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow.parquet as pq
 import typer
-from common import markdown, write_json
+from common import markdown, sum_counts, write_json
 
 from tmde.documents.calibration import Calibration
 from tmde.documents.cleaning import RowCleaner
@@ -74,6 +75,7 @@ class Row:
 
 
 Spoil = Callable[[Row, Sequence[Row], random.Random], Row | None]
+Remove = Callable[[Sequence[Row], Texts], list[set[str]]]  # why each row is removed
 
 
 # ---- Noise
@@ -293,21 +295,6 @@ def describe(rows: Sequence[Row], reasons: Sequence[set[str]]) -> dict[str, Any]
     }
 
 
-def added(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the counts of several pairs of languages together."""
-    total: dict[str, Any] = {}
-    for part in parts:
-        for name, value in part.items():
-            if isinstance(value, dict):
-                counts = total.setdefault(name, {})
-                for key, pair in value.items():
-                    known = counts.get(key, [0, 0])
-                    counts[key] = [known[0] + pair[0], known[1] + pair[1]]
-            else:
-                total[name] = total.get(name, 0) + value
-    return total
-
-
 # ---- The command
 
 
@@ -345,28 +332,24 @@ def main(
     if write is not None:
         write_training(data, write, seed)
         return
-    sets: dict[str, dict[Texts, list[Row]]] = {
-        "documentation": {
-            languages: load_documentation(data / "parallel_dev.parquet", languages)
-            for languages in DOCUMENTATION_PAIRS
-        },
-        "general": load_tatoeba(data / "test" / "tatoeba.parquet"),
-    }
+    documentation = {}
+    for languages in DOCUMENTATION_PAIRS:
+        rows = load_documentation(data / "parallel_dev.parquet", languages)
+        documentation[languages] = rows
+    general = load_tatoeba(data / "test" / "tatoeba.parquet")
+    sets = {"documentation": documentation, "general": general}
+    removers: dict[str, Remove] = {"OpusFilter": removed_by_opusfilter}
+    for name in model or ["default"]:
+        removers[name] = partial(removed_by_tmde, model=name)
     results = []
     for title, pairs in sets.items():
-        noisy = {languages: plant(rows, seed) for languages, rows in pairs.items()}
-        parts = [
-            describe(rows, removed_by_opusfilter(rows, languages))
-            for languages, rows in noisy.items()
-        ]
-        results.append({"system": "OpusFilter", "text": title} | added(parts))
-        for name in model or ["default"]:
+        for name, removed_by in removers.items():
             typer.echo(f"{title}: {name}", err=True)
-            parts = [
-                describe(rows, removed_by_tmde(rows, languages, name))
-                for languages, rows in noisy.items()
-            ]
-            results.append({"system": name, "text": title} | added(parts))
+            parts = []
+            for languages, rows in pairs.items():
+                noisy = plant(rows, seed)
+                parts.append(describe(noisy, removed_by(noisy, languages)))
+            results.append({"system": name, "text": title} | sum_counts(parts))
     print(markdown([table_row(result) for result in results]))
     for result in results:
         print(result["system"], result["text"], result["precision"])

@@ -20,9 +20,9 @@ from typing import Annotated, Any
 
 import pyarrow.parquet as pq
 import typer
-from common import markdown, write_json
+from common import markdown, sum_counts, write_json
 
-from tmde.data.translation_memories import unit_rows
+from tmde.data.translation_memories import read_units
 from tmde.documents.calibration import Calibration
 from tmde.documents.cleaning import MIN_PROBABILITY, RowCleaner
 from tmde.documents.pair_checker import Reason
@@ -69,7 +69,7 @@ def load_corpus(path: Path, languages: Texts) -> list[Texts]:
 def load_memory(path: Path, languages: Texts) -> list[Texts]:
     """Return the units of a memory whose texts differ; a `^` ends a note to the translator."""
     rows = []
-    for _, texts in unit_rows(str(path), str(path)):
+    for _, texts in read_units(str(path), str(path)):
         first = texts.get(languages[0])
         second = texts.get(languages[1])
         if first and second and first != second and "^" not in first + second:
@@ -111,17 +111,6 @@ def measure(cleaner: RowCleaner, rows: Sequence[Texts], languages: Texts) -> dic
     return counts
 
 
-def added(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the counts of several pairs of languages together."""
-    total: dict[str, dict[str, list[int]]] = {"right": {}, "misaligned": {}}
-    for part in parts:
-        for kind, counts in part.items():
-            for length, count in counts.items():
-                known = total[kind].get(length, [0, 0, 0])
-                total[kind][length] = [a + b for a, b in zip(known, count, strict=True)]
-    return total
-
-
 def main(
     data: Annotated[Path, typer.Option(help="Folder with general_dev.parquet and general/.")],
     memory: Annotated[
@@ -152,7 +141,7 @@ def main(
             for languages, pair_rows in pairs_of_set:
                 cleaner = RowCleaner(embedder, calibration, reasons={Reason.IMPROBABLE})
                 parts.append(measure(cleaner, pair_rows, languages))
-            results.append({"system": name, "text": title} | added(parts))
+            results.append({"system": name, "text": title} | sum_counts(parts))
     for result in results:
         table = []
         for kind in ("right", "misaligned"):

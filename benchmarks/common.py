@@ -1,27 +1,37 @@
-"""Helpers of all benchmarks: the machine, interleaved repeats, a Markdown table, a JSON file."""
+"""Helpers of all benchmarks: repeats, intervals, the machine, a Markdown table, a JSON file."""
 
 import contextlib
 import json
+import multiprocessing
 import platform
 import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
 import torch
-from tabulate import tabulate
 
 from tmde.data.io import write_atomically
+from tmde.data.sample import sample_sentences
 from tmde.eval.environment import environment
+from tmde.eval.markdown import markdown_table
+from tmde.eval.results import Cell
+from tmde.eval.statistics import with_interval
 
 # Packages whose versions are recorded beside those of `tmde.eval.environment`.
 PEERS = ("sentence-transformers", "onnxruntime", "lancedb", "ray")
+SAMPLE_ROWS = 500
+
+Result = TypeVar("Result")
 
 
 # ---- Measuring
@@ -74,6 +84,45 @@ def summary(values: Sequence[float]) -> dict[str, float | int]:
     }
 
 
+def in_percent(outcomes: npt.ArrayLike, ids: Sequence[object] | None = None) -> list[float]:
+    """Return a mean and its 95 % interval over test items, in %: `[mean, low, high]`.
+
+    Args:
+        outcomes: The outcome of each item, (n,).
+        ids: Items with the same id are resampled together, (n,); None if all are independent.
+    """
+    outcomes = np.asarray(outcomes, float)
+    ids = range(len(outcomes)) if ids is None else ids
+    cell = Cell("", "", "accuracy", float(outcomes.mean()), list(map(str, ids)), outcomes)
+    return cell_in_percent(cell)
+
+
+def sum_counts(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the counts of several parts together: numbers, lists of them, or mappings of both."""
+    total: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            if isinstance(value, Mapping):
+                total[name] = sum_counts([total.get(name, {}), value])
+            elif name in total:
+                total[name] = np.add(total[name], value).tolist()
+            else:
+                total[name] = value
+    return total
+
+
+def cell_in_percent(cell: Cell) -> list[float]:
+    """Return the value of a cell and its 95 % interval, in %: `[value, low, high]`."""
+    low, high = with_interval(cell).interval
+    return [100 * cell.value, 100 * low, 100 * high]
+
+
+def in_fresh_process(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function of a script in a new process, whose memory is that of the call alone."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
 def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
     """Return the median of the ratios turn by turn, because both ran next to each other."""
     ratios = np.divide(numerators, denominators)  # (turns,)
@@ -92,6 +141,23 @@ def peak_memory() -> int:
     if sys.platform == "darwin":
         return peak
     return peak * 1024
+
+
+# ---- Rows to measure on
+
+
+def read_rows(data: Path | None) -> Iterator[dict[str, str | None]]:
+    """Yield the texts of each row by language.
+
+    Args:
+        data: The folder with parallel/ and general/; None for the sample.
+    """
+    if data is None:
+        yield from sample_sentences(SAMPLE_ROWS, "train", seed=0)["translation"]
+        return
+    files = [*(data / "parallel").glob("*.parquet"), *(data / "general").glob("*.parquet")]
+    for path in sorted(files):
+        yield from pq.read_table(path, columns=["translation"])["translation"].to_pylist()
 
 
 # ---- The machine
@@ -127,7 +193,7 @@ def _processor() -> str:
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of rows that need not all have the same keys; numbers stand at the right."""
+    """Return a table of rows that may have different keys; numbers are aligned to the right."""
     sides: dict[str, str] = {}  # by column
     for row in rows:
         for column, value in row.items():
@@ -136,8 +202,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     cells = []
     for row in rows:
         cells.append([_cell(row.get(column)) for column in sides])
-    alignment = list(sides.values())
-    return tabulate(cells, list(sides), "pipe", colalign=alignment, disable_numparse=True)
+    return "\n".join(markdown_table(list(sides), cells, alignment=list(sides.values())))
 
 
 def _cell(value: object) -> str:

@@ -14,30 +14,26 @@ the process alone has, `resident` has mapped files in it, too, as far as they ar
 
 import json as json_format
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from common import markdown, write_json
-from corpora import read_rows
+from common import in_fresh_process, markdown, read_rows, write_json
 from monitor import Monitor
 
-from tmde.cli import dedupe_file
-from tmde.documents import deduplication
-from tmde.documents.shingles import comparable_text, resemblance, shingles
+from tmde.documents import deduplication, file_deduplication
+from tmde.documents.signature_bands import comparable_text, resemblance, shingles
 
 PLANTED_SHARE = 0.05
 SHORTEST = 60  # characters of a text that is planted again
 # The steps that are timed: a name, and the function or method that does the work.
 STAGES = (
-    ("read", dedupe_file.StoredDocuments, "write"),
+    ("read", file_deduplication.StoredDocuments, "write"),
     ("copies", deduplication, "first_occurrences"),
     ("signatures", deduplication, "SignatureBands"),
     ("compare", deduplication.DuplicateFinder, "_add_near_duplicates"),
-    ("write", dedupe_file, "_write"),
+    ("write", file_deduplication, "_write"),
 )
 
 
@@ -108,35 +104,22 @@ def make_documents(
 # ---- The run
 
 
-def deduplicate(documents: Path) -> None:
-    """Deduplicate a file as the command does, and print the stages as JSON."""
-    from tmde.documents.pair_probabilities import ProbabilityOptions
-
+def deduplicate(documents: Path) -> dict[str, Any]:
+    """Deduplicate a file as the command does; return the seconds, and the stages."""
     folder = documents.parent
-    job = dedupe_file.DedupeJob(
-        documents=str(documents),
-        output=folder / "unique.jsonl",
-        target=folder / "unique.jsonl",
-        groups_output=folder / "groups.jsonl",
-        groups_target=folder / "groups.jsonl",
-        model="default",
-        loading={},
-        quoting=None,
-        format=None,
-        field=None,
-        id_field=None,
-        language_field=None,
-        min_similarity=deduplication.MIN_SIMILARITY,
-        across_languages=False,
-        probabilities=ProbabilityOptions(),
-    )
     with Monitor() as monitor:
         for stage in STAGES:
             monitor.watch(*stage)
         begin = time.perf_counter()
-        dedupe_file.dedupe_file(job)
+        file_deduplication.dedupe_files(
+            documents, folder / "unique.jsonl", groups=folder / "groups.jsonl"
+        )
         seconds = time.perf_counter() - begin
-    print(json_format.dumps({"seconds": seconds, "stages": monitor.stages}))
+    return {
+        "seconds": seconds,
+        "cpu_seconds": time.process_time(),
+        "stages": monitor.stages,
+    }
 
 
 # ---- Measures
@@ -152,17 +135,14 @@ def measure(texts: list[tuple[str, str]], count: int, seed: int, work: Path) -> 
             print(json_format.dumps(row, ensure_ascii=False), file=file)
     characters = sum(len(row["text"]) for row in rows)
     del rows
-    command = [sys.executable, __file__, "--run", str(documents)]
-    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    measured = json_format.loads(process.stdout)
+    measured = in_fresh_process(deduplicate, documents)
     stages = measured["stages"].values()
     return {
         "documents": count,
         "characters": characters / count,
-        "seconds": measured["seconds"],
+        **measured,
         "resident": max(stage["resident"] for stage in stages),
         "own": max(stage["own"] for stage in stages),
-        "stages": measured["stages"],
         **found_pairs(work / "groups.jsonl", originals),
     }
 
@@ -209,12 +189,8 @@ def main(
     documents: Annotated[list[int] | None, typer.Option(help="Sizes. Repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="That of the planted documents.")] = 0,
     json: Annotated[Path | None, typer.Option(help="File of the results.")] = None,
-    run: Annotated[Path | None, typer.Option(help="Deduplicate this file, and stop.")] = None,
 ) -> None:
     """Measure `tmde dedupe`."""
-    if run is not None:
-        deduplicate(run)
-        return
     texts = read_texts(data)
     results = []
     for count in documents or [100_000]:
@@ -227,7 +203,8 @@ def main(
 
 def table_row(result: dict[str, Any]) -> dict[str, Any]:
     """Return a row of the printed table."""
-    row = {name: result[name] for name in ("documents", "seconds", "own", "resident", "removed")}
+    columns = ("documents", "seconds", "cpu_seconds", "own", "resident", "removed")
+    row = {name: result[name] for name in columns}
     for kind, (found, planted) in result["found"].items():
         row[f"{kind}, %"] = 100 * found / max(planted, 1)
     for name, stage in result["stages"].items():

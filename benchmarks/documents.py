@@ -18,7 +18,7 @@ from typing import Annotated, Any, Protocol
 
 import numpy as np
 import typer
-from common import markdown, write_json
+from common import in_percent, markdown, write_json
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -32,7 +32,6 @@ LANGUAGES = ("de", "en", "es", "fr", "it")
 TFIDF = "TF-IDF"
 TFIDF_DIMENSIONS = 512
 SCORINGS = {"cosine": "cosine", "margin": "ratio"}
-BOOTSTRAP_SAMPLES = 2000
 
 
 class Encoder(Protocol):
@@ -150,19 +149,6 @@ def translation_matches(vectors: Mapping[str, np.ndarray], scoring: str) -> np.n
     return np.stack(matches)
 
 
-def mean_and_interval(values: np.ndarray, seed: int = 0) -> list[float]:
-    """Return mean, low and high in %: a 95 % bootstrap interval over documents.
-
-    Args:
-        values: One value for each document, (documents,).
-        seed: That of the bootstrap.
-    """
-    rng = np.random.default_rng(seed)
-    draws = rng.integers(len(values), size=(BOOTSTRAP_SAMPLES, len(values)))
-    low, high = np.quantile(values[draws].mean(axis=1), [0.025, 0.975])
-    return [100 * float(values.mean()), 100 * float(low), 100 * float(high)]
-
-
 def measure(encoder: Encoder, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return recalls of all representations, and their differences from the mean of sentences."""
     cached = CachedEncoder(encoder)
@@ -176,8 +162,8 @@ def measure(encoder: Encoder, texts: Mapping[str, Sequence[str]]) -> dict[str, A
     measures = {}
     differences = {}
     for name, recall in recalls.items():
-        measures[name] = mean_and_interval(recall)
-        differences[name] = mean_and_interval(recall - reference)
+        measures[name] = in_percent(recall)
+        differences[name] = in_percent(recall - reference)
     return {"measures": measures, "differences": differences}
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow.parquet as pq
 import typer
-from common import markdown, write_json
+from common import in_percent, markdown, write_json
 
 from tmde.documents import DocumentIndex
 from tmde.documents.index import MODES
@@ -26,7 +26,6 @@ from tmde.embedding import DocumentEmbedder
 
 LANGUAGES = ("de", "en", "es")
 HITS = 50
-SAMPLES = 1000  # of the bootstrap
 
 
 class Questions:
@@ -84,25 +83,6 @@ def measure(
     return stacked
 
 
-def with_interval(values: np.ndarray, groups: np.ndarray) -> list[float]:
-    """Return a mean in percent with its 95 % interval, by a bootstrap over paragraphs.
-
-    Args:
-        values: (questions, pairs).
-        groups: The number of each question's paragraph, (questions,).
-    """
-    by_question = values.mean(axis=1)
-    sums = np.bincount(groups, by_question)  # (paragraphs,)
-    counts = np.bincount(groups)
-    rng = np.random.default_rng(0)
-    means = []
-    for _ in range(SAMPLES):
-        sample = rng.integers(len(sums), size=len(sums))
-        means.append(sums[sample].sum() / counts[sample].sum())
-    low, high = np.percentile(means, [2.5, 97.5])
-    return [100 * by_question.mean(), 100 * low, 100 * high]
-
-
 def main(
     data: Annotated[Path, typer.Option(help="File of XQuAD.")],
     model: Annotated[list[str] | None, typer.Option(help="Models of tmde. Repeatable.")] = None,
@@ -111,7 +91,6 @@ def main(
     """Measure P@1 and MRR."""
     questions = load(data)
     targets = questions[LANGUAGES[0]].targets
-    _, groups = np.unique(targets, return_inverse=True)
     results = []
     for name in model or ["default", "accurate"]:
         embedder = DocumentEmbedder.from_pretrained(name)
@@ -120,8 +99,9 @@ def main(
         for mode, places in ranks_of_modes.items():
             measures = {}
             for place, ranks in places.items():
-                measures[f"p1_{place}"] = with_interval(ranks == 1, groups)
-                measures[f"mrr_{place}"] = with_interval(ranks, groups)
+                # Questions about one paragraph are no independent ones.
+                measures[f"p1_{place}"] = in_percent((ranks == 1).mean(axis=1), targets)
+                measures[f"mrr_{place}"] = in_percent(ranks.mean(axis=1), targets)
             results.append({"model": name, "mode": mode, "measures": measures})
     print(markdown([table_row(result) for result in results]))
     sizes = {"questions": len(targets), "paragraphs": len(set(targets))}

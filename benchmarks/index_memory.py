@@ -9,27 +9,23 @@ changed, and runs with `--prune` on the first nine tenths of the documents. Peak
 resident set of the process up to the end of a stage (`ru_maxrss`).
 """
 
-import functools
 import json
-import multiprocessing
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from common import markdown, peak_memory, write_json
+from common import in_fresh_process, markdown, write_json
 from faults import JsonOption
 from load import make_texts
+from monitor import Monitor
 
 from tmde.cli.main import app
 from tmde.documents.index_table import DocumentTable
 
 TOPICS = ("bridges", "rivers", "trains")
-MEBIBYTE = 2**20
 # The methods of an index's table that are stages of a command, in the order of their first calls.
 STAGES = {
     "fetch": "look up ids",
@@ -54,43 +50,24 @@ def write_documents(path: Path, count: int, shown: int) -> None:
             file.write(json.dumps(document) + "\n")
 
 
-class StageClock:
-    """Measures the methods of `DocumentTable` that are stages.
-
-    Attributes:
-        seconds: The seconds of each stage.
-        peaks: The peak memory of the process at the end of each stage, in MiB.
-    """
-
-    def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
-        self.peaks: dict[str, int] = {}
-        for method, stage in STAGES.items():
-            setattr(DocumentTable, method, self._timed(getattr(DocumentTable, method), stage))
-
-    def _timed(self, method: Callable[..., Any], stage: str) -> Callable[..., Any]:
-        @functools.wraps(method)
-        def timed_method(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any method
-            begin = time.perf_counter()
-            try:
-                return method(*args, **kwargs)
-            finally:
-                self.seconds[stage] += time.perf_counter() - begin
-                self.peaks[stage] = peak_memory() // MEBIBYTE
-
-        return timed_method
-
-
 def run_command(arguments: list[str]) -> dict[str, Any]:
     """Run `tmde index` in this process, and return its seconds and peak memory."""
-    clock = StageClock()
-    begin = time.perf_counter()
-    app(["index", *arguments], standalone_mode=False)
+    with Monitor() as monitor:
+        for method, stage in STAGES.items():
+            monitor.watch(stage, DocumentTable, method)
+        begin = time.perf_counter()
+        app(["index", *arguments], standalone_mode=False)
+        seconds = time.perf_counter() - begin
+    seconds_of_stages = {}
+    peaks = {}
+    for stage, measured in monitor.stages.items():
+        seconds_of_stages[stage] = round(measured["seconds"], 1)
+        peaks[stage] = round(measured["resident"])
     return {
-        "seconds": round(time.perf_counter() - begin, 1),
-        "peak, MiB": peak_memory() // MEBIBYTE,
-        "seconds of stages": {stage: round(value, 1) for stage, value in clock.seconds.items()},
-        "peaks of stages, MiB": clock.peaks,
+        "seconds": round(seconds, 1),
+        "peak, MiB": max(peaks.values()),
+        "seconds of stages": seconds_of_stages,
+        "peaks of stages, MiB": peaks,
     }
 
 
@@ -107,8 +84,7 @@ def measure(count: int, folder: Path) -> list[dict[str, Any]]:
     rows = []
     for name, shown, options in runs:
         write_documents(documents, count, shown)
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            result = pool.apply(run_command, ([*arguments, *options],))
+        result = in_fresh_process(run_command, [*arguments, *options])
         row = {"documents": count, "run": name, **result}
         print(row, flush=True)
         rows.append(row)

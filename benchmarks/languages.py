@@ -26,7 +26,7 @@ from common import markdown, write_json
 from peers import MeasuredSystem, load_systems, split_named
 from test_data import check_names, folders_of_models, models_of_systems, of_seeds
 
-from tmde.data.iso_codes import iso_of_flores
+from tmde.data.languages import iso_of_flores
 from tmde.eval import EvaluationOptions, evaluate, plan_tasks
 from tmde.eval.planning import LoadedTask
 from tmde.eval.results import TaskResult

@@ -12,25 +12,18 @@ they are in memory. A pair is right if both sentences are of one row of the corp
 the approximate search is that of the nearest four of 1,000 sentences that are searched exactly.
 """
 
-import json as json_format
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from common import markdown, write_json
-from corpora import read_rows
+from common import in_fresh_process, markdown, read_rows, write_json
 from monitor import Monitor
 
-from tmde.cli import mine_files
-from tmde.cli.document_sets import SidesOptions
-from tmde.documents import mining
+from tmde.documents import file_mining, mining
 from tmde.documents.neighbors import exact_neighbors
-from tmde.documents.pair_probabilities import ProbabilityOptions
 from tmde.documents.unit_rows import TIE, UnitRows
 
 LANGUAGES = (("en", "es"), ("de", "fr", "it"))  # of both sides, the most frequent first
@@ -39,12 +32,12 @@ CHECKED_SENTENCES = 1000
 MIN_PROBABILITY = 0.9
 # The steps that are timed: a name, and the function or method that does the work.
 STAGES = (
-    ("read", mine_files.document_sets, "read_sides"),
-    ("repeated", mine_files.mining, "first_occurrences"),
-    ("embed", mine_files.MinedVectors, "embed"),
-    ("search", mine_files.mining, "mine_bitext"),
-    ("probabilities", mine_files, "_with_probabilities"),
-    ("write", mine_files, "_write_pairs"),
+    ("read", file_mining, "read_sides"),
+    ("repeated", mining, "first_occurrences"),
+    ("embed", file_mining.DocumentSet, "embed_to_file"),
+    ("search", mining, "mine_bitext"),
+    ("probabilities", file_mining, "_with_probabilities"),
+    ("write", file_mining, "_write_pairs"),
 )
 
 
@@ -86,31 +79,8 @@ def write_side(side: list[dict[str, Any]], path: Path) -> None:
 # ---- The run
 
 
-def mine(work: Path, model: str) -> None:
-    """Mine two files as the command does, and print the stages as JSON."""
-    job = mine_files.MiningJob(
-        first_file=str(work / "first.txt"),
-        second_file=str(work / "second.txt"),
-        sides_options=SidesOptions(),
-        output=work / "pairs.tsv",
-        target=work / "pairs.tsv",
-        model=model,
-        loading={},
-        probabilities=ProbabilityOptions(),
-        first_vectors=None,
-        second_vectors=None,
-        precision="float32",
-        truncate_dim=None,
-        scoring="ratio",
-        k=NEIGHBORS,
-        retrieval="max",
-        threshold=None,
-        max_pairs=None,
-        drop_identical=False,
-        search="hnsw",
-        gold=None,
-        optimize_threshold=False,
-    )
+def mine(work: Path, model: str) -> dict[str, Any]:
+    """Mine two files as the command does; return the seconds, the stages, and the recalls."""
     meter = RecallMeter()
     mining.find_neighbors = meter.find_neighbors
     with Monitor() as monitor:
@@ -118,12 +88,17 @@ def mine(work: Path, model: str) -> None:
             monitor.watch(*stage)
         monitor.watch("recall", RecallMeter, "measure")
         begin = time.perf_counter()
-        mine_files.mine_files(job)
+        file_mining.mine_files(
+            work / "first.txt",
+            work / "second.txt",
+            work / "pairs.tsv",
+            model=model,
+            k=NEIGHBORS,
+            search="hnsw",
+        )
         # To measure the recall is no part of the command.
         seconds = time.perf_counter() - begin - monitor.stages.pop("recall")["seconds"]
-    print(
-        json_format.dumps({"seconds": seconds, "stages": monitor.stages, "recall": meter.recalls})
-    )
+    return {"seconds": seconds, "stages": monitor.stages, "recall": meter.recalls}
 
 
 # ---- Measures
@@ -144,17 +119,13 @@ def measure(data: Path | None, count: int, model: str, seed: int, work: Path) ->
         "characters": characters / sum(len(side) for side in sides),
     }
     del sides
-    command = [sys.executable, __file__, "--run", str(work), "--model", model]
-    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    measured = json_format.loads(process.stdout)
+    measured = in_fresh_process(mine, work, model)
     stages = measured["stages"].values()
     return {
         **result,
-        "seconds": measured["seconds"],
+        **measured,
         "resident": max(stage["resident"] for stage in stages),
         "own": max(stage["own"] for stage in stages),
-        "stages": measured["stages"],
-        "recall": measured["recall"],
         **right_pairs(work / "pairs.tsv", rows_of_sides),
     }
 
@@ -230,12 +201,8 @@ def main(
     model: Annotated[str, typer.Option(help="The model.")] = "default",
     seed: Annotated[int, typer.Option(help="That of the sentences.")] = 0,
     json: Annotated[Path | None, typer.Option(help="File of the results.")] = None,
-    run: Annotated[Path | None, typer.Option(help="Mine in this folder, and stop.")] = None,
 ) -> None:
     """Measure `tmde mine`."""
-    if run is not None:
-        mine(run, model)
-        return
     results = []
     for count in sentences or [100_000]:
         typer.echo(f"{count:,} sentences a side", err=True)

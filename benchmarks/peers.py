@@ -1,8 +1,8 @@
-r"""Quality, size and speed of any number of models in one table and one figure, by `tmde.eval`.
+r"""Quality, size and speed of any number of models in one table, by `tmde.eval`.
 
     python benchmarks/peers.py bag=runs/bag e5-small=E5 --prompt "e5-small=query: " \
         --dtype e5-small=bfloat16 --data DATA --static runs/static --train DATA/parallel \
-        --minutes 20 --json peers.json --figure peers.png
+        --minutes 20 --json peers.json
 
 Models are NAME=FOLDER: all that `DocumentEmbedder` opens. TF-IDF is always measured. `--static`
 adds sentence-transformers' `StaticEmbedding`, which is trained on `--train` with its own loss the
@@ -21,21 +21,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import torch
 import typer
-from common import interleaved, summary, write_json
+from common import interleaved, markdown, summary, write_json
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from tabulate import tabulate
 
 from modeling_tmde import train_tokenizer
 from tmde.data import load_parallel
-from tmde.data.iso_codes import FLORES_CODES, iso_of_flores
+from tmde.data.languages import FLORES_CODES, iso_of_flores
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.loading import local_or_hub
 from tmde.eval import (
@@ -46,15 +45,11 @@ from tmde.eval import (
     plan_tasks,
     summarize,
 )
-from tmde.eval.figures import COLORS
+from tmde.eval.model_fingerprint import Role, prompt_of_role
 from tmde.eval.planning import LoadedTask
 from tmde.eval.results import TaskResult, write_results
-from tmde.eval.role_prompts import Role, prompt_of_role
 from tmde.eval.systems import Language, default_cache_dir
 from tmde.eval.tasks.base import text_fingerprint
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LANGUAGES = ("de", "en", "es", "fr", "it")
 TFIDF = "TF-IDF"
@@ -74,13 +69,8 @@ TASKS = {
     "documents": ("document_retrieval", "eval/topic_documents.parquet"),
     "topics": ("topic_documents", "eval/topic_documents.parquet"),
 }
-# Most systems know five of the 31 languages of the first; the second is generated.
-NOT_DRAWN = (ENGLISH, "sample")
 PILOT_TEXTS = 64  # The speed of a system is estimated by these.
 SPEED_SECONDS = 3  # A system reads at most so many texts as it can in this time.
-# Where the name of a system begins in the figure, in points from its place.
-NAME_ABOVE = (6, 6)
-NAME_BELOW = (6, -15)
 
 
 # ---- Systems
@@ -425,7 +415,7 @@ def describe_size(system: MeasuredSystem) -> dict[str, float | None]:
     return {"parameters, M": parameters / 1e6, "MB": size / 1e6, "minutes": minutes}
 
 
-# ---- The table and the figure
+# ---- The table
 
 
 @dataclass(frozen=True)
@@ -502,16 +492,6 @@ class SystemReport:
             "truncated": truncated,
         }
 
-    def mean_of(self, group: str) -> float:
-        """Return the mean of the measures of a group that are drawn."""
-        values = []
-        for title, measure in self.measures.items():
-            if title.endswith(group) and not title.startswith(NOT_DRAWN):
-                values.append(measure.value)
-        if not values:
-            return 0.0
-        return fmean(values)
-
 
 def report_systems(
     systems: Sequence[MeasuredSystem],
@@ -537,62 +517,6 @@ def report_systems(
         )
         reports.append(report)
     return reports
-
-
-@dataclass(frozen=True, order=True)
-class Point:
-    """A system in the figure: texts a second, mean quality in %, name."""
-
-    speed: float
-    quality: float
-    name: str
-
-    def is_on_front(self, points: Sequence["Point"]) -> bool:
-        """Return whether no system is both faster and better."""
-        for other in points:
-            if other.speed > self.speed and other.quality > self.quality:
-                return False
-        return True
-
-    def meets_a_name(self, points: Sequence["Point"]) -> bool:
-        """Return whether a better system is as fast, so that both names would overlap."""
-        for other in points:
-            if self.quality < other.quality and 0.9 < other.speed / self.speed < 1.1:
-                return True
-        return False
-
-
-def draw_front(path: Path, reports: Sequence[SystemReport]) -> None:
-    """Draw mean quality within a language and across languages against speed."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12.5, 5), layout="constrained")
-    for axes, group in zip(figure.subplots(1, 2), ("Same", "Cross"), strict=True):
-        points = []
-        for report in reports:
-            points.append(Point(report.speed["median"], report.mean_of(group), report.name))
-        draw_points(axes, points)
-        axes.set(
-            xscale="log",
-            xmargin=0.4,
-            ymargin=0.15,
-            xlabel="texts a second",
-            ylabel=f"mean of {group}, %",
-        )
-    figure.savefig(path, dpi=130)
-
-
-def draw_points(axes: "Axes", points: Sequence[Point]) -> None:
-    """Draw systems with their names; a line joins those that no other beats in both."""
-    front = sorted(point for point in points if point.is_on_front(points))
-    speeds = [point.speed for point in front]
-    qualities = [point.quality for point in front]
-    axes.plot(speeds, qualities, color="0.6", linestyle="--", zorder=1)
-    for point, color in zip(points, itertools.cycle(COLORS), strict=False):
-        place = (point.speed, point.quality)
-        axes.scatter(*place, s=50, color=color, zorder=2)
-        offset = NAME_BELOW if point.meets_a_name(points) else NAME_ABOVE
-        axes.annotate(point.name, place, offset, textcoords="offset points")
 
 
 def split_named(values: Sequence[str]) -> dict[str, str]:
@@ -645,7 +569,6 @@ def main(
         Path | None, typer.Option("-o", help="Folder for `tmde eval compare`.")
     ] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="File to write.")] = None,
-    figure: Annotated[Path | None, typer.Option(help="File to draw.")] = None,
 ) -> None:
     """Measure all systems on all tasks."""
     cache = cache or default_cache_dir()
@@ -665,15 +588,13 @@ def main(
     speeds = measure_speed(loaded_systems, texts)
     reports = report_systems(loaded_systems, results, speeds)
     table = [report.table_row() for report in reports]
-    typer.echo(tabulate(table, "keys", "pipe", floatfmt=".1f", missingval="-"))
+    typer.echo(markdown(table))
     characters = fmean(map(len, texts))
     threads = torch.get_num_threads()
     typer.echo(f"\ntexts/s: {characters:.0f} characters a text, {threads} threads.")
     typer.echo(f"Topics, documents: {max_documents or 'all'} documents.")
     settings = {"prompts": prompts, "dtypes": dtypes, "max_documents": max_documents}
     write_json(json_path, "peers", settings, [report.json_row() for report in reports])
-    if figure is not None:
-        draw_front(figure, reports)
 
 
 if __name__ == "__main__":

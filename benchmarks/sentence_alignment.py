@@ -35,11 +35,12 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow.parquet as pq
 import typer
-from common import markdown, write_json
+from common import cell_in_percent, markdown, write_json
 
 from tmde.documents import align_sentences
 from tmde.documents.bead_quality import BeadCounts, SentencePair, count_beads
 from tmde.embedding import DocumentEmbedder
+from tmde.eval.results import Cell
 from tmde.eval.tasks import TASKS
 
 EDITED_SHARE = 0.1  # of the paragraphs of a side
@@ -52,7 +53,6 @@ LENGTH_COSTS: dict[str, Any] = {
     "length_weight": 1.0,
 }
 SPEED_FILE = "parallel/msdocs_operations.parquet"
-SAMPLES = 1000  # of the bootstrap
 
 Gold = set[SentencePair]
 Aligner = Callable[["Pair"], list[SentencePair]]
@@ -227,12 +227,9 @@ def measure(pairs: Sequence[Pair], align: Aligner) -> dict[str, list[float]]:
 
 
 def f1_with_interval(counts: BeadCounts) -> list[float]:
-    """Return F1 and its 95 % bootstrap interval over places in the documents, in %."""
-    rng = np.random.default_rng(0)
-    size = len(counts.gold)
-    values = [counts.resampled(rng.integers(size, size=size)).f1 for _ in range(SAMPLES)]
-    low, high = np.quantile(values, [0.025, 0.975])
-    return [100 * counts.f1, 100 * float(low), 100 * float(high)]
+    """Return F1 and its 95 % interval over places in the documents, in %."""
+    places = [str(place) for place in range(len(counts.gold))]
+    return cell_in_percent(Cell("", "", "strict_f1", counts.f1, places, counts.columns()))
 
 
 def load_long_pair(data: Path, size: int) -> Pair:

@@ -56,7 +56,7 @@ from transformers import (
     set_seed,
 )
 
-from tmde.eval.verdicts import seed_difference
+from tmde.papers.verdicts import seed_difference
 from tmde.training.starts.weights import warm_start
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))

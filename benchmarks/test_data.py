@@ -47,9 +47,9 @@ from peers import (
 
 from modeling_tmde import TmdeError
 from tmde.eval import plan_tasks
+from tmde.eval.model_fingerprint import Role
 from tmde.eval.planning import LoadedTask
 from tmde.eval.results import TaskResult, summary_columns
-from tmde.eval.role_prompts import Role
 from tmde.eval.systems import Language, default_cache_dir
 from tmde.eval.tasks import QuestionData, RetrievalData, SimilarityData
 from tmde.training.teachers.files import read_vector_table
@@ -70,9 +70,6 @@ MEASURES = {
     "similarity_same": "similarity Same",
     "similarity_across": "similarity Cross",
 }
-# What the bounds of a measure are, as the pages of results call it.
-INTERVAL = "95 % interval"
-DEVIATION = "standard deviation"
 
 
 # ---- Systems
@@ -285,12 +282,10 @@ def quality_row(results: Sequence[TaskResult], names: Sequence[str]) -> dict[str
         ranks[name] = statistics.fmean(ranks_of_seed[name] for ranks_of_seed in ranks_of_seeds)
     row: dict[str, Any] = {
         "seeds": len(names),
-        "spread": INTERVAL,
         "measures": measures,
         "mrr": ranks,
     }
     if len(names) > 1:
-        row["spread"] = DEVIATION
         row["seed_measures"] = seed_measures
     return row
 
@@ -304,7 +299,7 @@ def table_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "seeds": row["seeds"],
     }
     for name, (value, low, high) in row["measures"].items():
-        if row["spread"] == DEVIATION:
+        if row["seeds"] > 1:
             cells[name] = f"{value:.1f} ± {high - value:.1f}"
         else:
             cells[name] = f"{value:.1f} [{low:.1f}, {high:.1f}]"

@@ -5,15 +5,10 @@
 All systems train on the same rows with the same tokenizer, optimizer and tokens in a batch, data
 loading included, each in a fresh process, in turn. Words and tokens are those of source and target,
 without padding; the first half of the steps is not measured.
-
-The command calls itself with the hidden options `--measure` and `--folder` for each of these
-processes, which prints its rates as one line of JSON.
 """
 
 import json
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
@@ -25,7 +20,7 @@ import datasets
 import pandas as pd
 import torch
 import typer
-from common import markdown, peak_memory, write_json
+from common import in_fresh_process, markdown, peak_memory, summary, write_json
 from transformers import (
     AutoTokenizer,
     DataCollatorForSeq2Seq,
@@ -147,16 +142,17 @@ def measure_tmde(name: str, job: Job) -> Rates:
     recipe_name, overrides = RECIPES[name]
     run = job.folder / "run"
     recipe = load_recipe(recipe_name, [*recipe_options(job), *overrides])
-    train_recipe(recipe, run)
+    trainer = train_recipe(recipe, run)
     rates = {}
     for line in (run / "log.jsonl").read_text().splitlines():
         record = json.loads(line)
         if "words_per_second" in record:
             rates = record
     return {
-        "words/s": rates["words_per_second"],
-        "tokens/s": rates["tokens_per_second"],
+        "words_per_second": rates["words_per_second"],
+        "tokens_per_second": rates["tokens_per_second"],
         "padding": rates["padding"],
+        "parameters": sum(weight.numel() for weight in trainer.model.parameters()),
     }
 
 
@@ -322,9 +318,10 @@ def measure_marian(job: Job) -> Rates:
     seconds = end.seconds - middle.seconds
     counts = end.counts.since(middle.counts)
     return {
-        "words/s": counts.words / seconds,
-        "tokens/s": counts.tokens / seconds,
+        "words_per_second": counts.words / seconds,
+        "tokens_per_second": counts.tokens / seconds,
         "padding": 1 - counts.source_tokens / counts.padded_source_tokens,
+        "parameters": model.num_parameters(),
     }
 
 
@@ -392,14 +389,7 @@ def measure_here(name: str, folder: Path, size: str, steps: int, bf16: bool) -> 
             rates = measure_marian(job)
         else:
             rates = measure_tmde(name, job)
-    return rates | {"peak": peak_memory()}
-
-
-def measure_in_process(name: str, options: list[str]) -> Rates:
-    """Measure a system in a fresh process."""
-    command = [sys.executable, __file__, "--measure", name, *options]
-    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(process.stdout.splitlines()[-1])
+    return rates | {"peak_memory": peak_memory()}
 
 
 def summarize(name: str, runs: list[Rates]) -> dict[str, Any]:
@@ -408,10 +398,25 @@ def summarize(name: str, runs: list[Rates]) -> dict[str, Any]:
     medians = table.median()
     return {
         "system": name,
-        "words/s": float(medians["words/s"]),
-        "tokens/s": float(medians["tokens/s"]),
+        "words/s": float(medians["words_per_second"]),
+        "tokens/s": float(medians["tokens_per_second"]),
         "padding": f"{medians['padding']:.1%}",
-        "peak memory, GiB": float(table["peak"].max()) / 2**30,
+        "peak memory, GiB": float(table["peak_memory"].max()) / 2**30,
+    }
+
+
+def describe(size: Size) -> dict[str, int | float]:
+    """Return a size by the names of the settings of models, as the page reads them."""
+    return {
+        "d_model": size.width,
+        "layers": size.layers,
+        "decoder_layers": 1,
+        "heads": size.heads,
+        "ffn": size.ffn,
+        "vocab_size": size.vocabulary,
+        "micro_batch_tokens": size.batch_tokens,
+        "max_length": MAX_LENGTH,
+        "dropout": DROPOUT,
     }
 
 
@@ -426,27 +431,32 @@ def main(
         bool, typer.Option("--bf16/--fp32", help="Autocast to bfloat16, all systems.")
     ] = False,
     json_path: Annotated[Path | None, typer.Option("--json", help="File to write.")] = None,
-    measure: Annotated[str | None, typer.Option(hidden=True)] = None,
-    folder: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Print words and tokens per second of every system."""
-    if measure is not None:
-        typer.echo(json.dumps(measure_here(measure, folder, size, steps, bf16)))
-        return
     names = system or [*RECIPES, MARIAN]
     precision = "bf16" if bf16 else "fp32"
     results: dict[str, list[Rates]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as temporary:
         prepare(Path(temporary), train, rows, SIZES[size].vocabulary)
-        options = ["--folder", temporary, "--size", size, "--steps", str(steps), f"--{precision}"]
         for _ in range(repeats):
             for name in names:
-                results[name].append(measure_in_process(name, options))
+                rates = in_fresh_process(measure_here, name, Path(temporary), size, steps, bf16)
+                results[name].append(rates)
     threads = torch.get_num_threads()
     typer.echo(f"{size}, {precision}, {threads} threads, {steps} steps\n")
     typer.echo(markdown([summarize(name, runs) for name, runs in results.items()]))
-    settings = {"train": train, "rows": rows, "size": size, "steps": steps}
-    write_json(json_path, "training_speed", settings, results)
+    settings = {
+        "train": train,
+        "rows": rows,
+        "size": size,
+        "steps": steps,
+        "bf16": bf16,
+        "sizes": describe(SIZES[size]),
+    }
+    summaries = {}
+    for name, runs in results.items():
+        summaries[name] = {rate: summary([run[rate] for run in runs]) for rate in runs[0]}
+    write_json(json_path, "training_speed", settings, summaries)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from peers import LANGUAGES, Measure, measures_of, split_named
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.quantization import DTYPES, quantized, restored, stored_width
 from tmde.eval import EmbeddingSystem, EvaluationOptions, evaluate, plan_tasks
+from tmde.eval.model_fingerprint import Role
 from tmde.eval.planning import LoadedTask
-from tmde.eval.role_prompts import Role
 from tmde.eval.systems import Language
 
 DIMENSIONS = (32, 64, 128, 256, 384)

@@ -1,55 +1,70 @@
 """The command `tmde add-language`."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
-from tmde.cli.options import ColumnsOption, check_model_name, columns_of
+from tmde.cli import options as common
+from tmde.cli.declaration import command, keywords
 
 
-def add_language(
+@dataclass(kw_only=True)
+class RecipeOptions:
+    """What the recipe of the run is made of."""
+
     checkpoint: Annotated[
         str,
         Argument(
             metavar="CHECKPOINT",
             help="Folder or Hub id of a trained model.",
-            callback=check_model_name,
+            callback=common.check_model_name,
         ),
-    ],
-    languages: Annotated[
-        list[str], Argument(metavar="LANG... [KEY=VALUE]...", help="Codes to add, and recipe keys.")
-    ],
+    ]
     train: Annotated[
         list[str], Option(help="Parallel text of the new languages: file, folder, glob, Hub id.")
-    ],
-    output: Annotated[Path, Option("-o", "--output", help="Folder of the run.")],
+    ]
     replay: Annotated[
         list[str] | None, Option(help="Parallel text of the old languages, trained along.")
-    ] = None,
+    ] = None
     replay_share: Annotated[
         float, Option(help="Share of the rows that are of the old languages alone.")
-    ] = 0.5,
+    ] = 0.5
+    recipe: Annotated[str | None, Option(help="Default: that of the checkpoint.")] = None
+
+
+@dataclass(kw_only=True)
+class AddLanguageOptions(RecipeOptions):
+    """The options of `tmde add-language`."""
+
+    languages: Annotated[
+        list[str], Argument(metavar="LANG... [KEY=VALUE]...", help="Codes to add, and recipe keys.")
+    ]
+    output: Annotated[Path, Option("-o", "--output", help="Folder of the run.")]
     dev: Annotated[
         list[str] | None, Option(help="Held-out rows, [NAME=]SOURCE, of old and new ones.")
-    ] = None,
-    columns: ColumnsOption = None,
-    pivot: Annotated[
-        list[str] | None, Option(help="A new language to translate into as well.")
-    ] = None,
+    ] = None
+    columns: common.ColumnsOption = None
+    quoting: common.QuotingOption = None
+    pivot: Annotated[list[str] | None, Option(help="A new language to translate into as well.")] = (
+        None
+    )
     new_tokens: Annotated[
         int | None, Option(min=0, help="Entries to add. Default: those of an old language.")
-    ] = None,
-    recipe: Annotated[str | None, Option(help="Default: that of the checkpoint.")] = None,
+    ] = None
     max_drop: Annotated[
         float | None, Option(min=0, help="Points of P@1 that the old languages may lose.")
-    ] = None,
-    resume: Annotated[bool, Option("--resume", help="Resume the run in the folder.")] = False,
+    ] = None
+    resume: Annotated[bool, Option("--resume", help="Resume the run in the folder.")] = False
     overwrite: Annotated[
         bool, Option("--overwrite", help="Delete an earlier run in the folder.")
-    ] = False,
-) -> None:
+    ] = False
+
+
+@command(AddLanguageOptions)
+def add_language(options: AddLanguageOptions) -> None:
     """Add languages to a trained model, while rows of its old languages are replayed.
 
         tmde add-language runs/model it --train new.parquet --replay old.parquet -o runs/with_it
@@ -58,25 +73,29 @@ def add_language(
     learning rates. What it did to each pair of languages is measured before and after, printed, and
     kept in OUT/languages.md.
     """
+    columns = common.columns_of(options.columns)
     from tmde.training.added_language import add_languages, extension_recipe
     from tmde.training.language_report import describe
     from tmde.training.recipe import with_settings
     from tmde.training.run_data import named_sources
 
     extended = extension_recipe(
-        checkpoint,
-        [value for value in languages if "=" not in value],
-        train,
-        replay=replay or None,
-        replay_share=replay_share,
-        dev=named_sources(dev) or None,
-        pivots=pivot or (),
-        recipe=recipe,
-        overrides=[value for value in languages if "=" in value],
+        languages=[value for value in options.languages if "=" not in value],
+        overrides=[value for value in options.languages if "=" in value],
+        dev=named_sources(options.dev) or None,
+        pivots=options.pivot or (),
+        **keywords(options, RecipeOptions),
     )
     if columns:
-        extended = with_settings(extended, {"data.columns": columns_of(columns)})
+        extended = with_settings(extended, {"data.columns": columns})
+    if options.quoting:
+        extended = with_settings(extended, {"data.quoting": options.quoting})
     report = add_languages(
-        extended, output, new_tokens, max_drop, resume=resume, overwrite=overwrite
+        extended,
+        options.output,
+        options.new_tokens,
+        options.max_drop,
+        resume=options.resume,
+        overwrite=options.overwrite,
     )
-    typer.echo(f"{describe(report)}\nThe model is in {output}")
+    typer.echo(f"{describe(report)}\nThe model is in {options.output}")

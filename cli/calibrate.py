@@ -1,32 +1,37 @@
 """`tmde calibrate`: pairs of translations in, the probabilities of a model out."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import typer
 from typer import Option
 
 from tmde.cli import options as common
-from tmde.cli.errors import OptionError
-from tmde.embedding.packaged_models import packaged_folder
+from tmde.cli.declaration import command, keywords
 
 
-@common.with_options(loading=common.MODEL_OPTIONS)
-def calibrate(
-    model: common.ModelArgument,
+@dataclass(kw_only=True)
+class CalibrateOptions(common.ModelOptions):
+    """The options of `tmde calibrate`."""
+
+    model: common.ModelArgument
     pairs: Annotated[
         list[str],
         Option(help="Parallel text that the model was not trained on: file, folder, glob, Hub id."),
-    ],
-    out: Annotated[
+    ]
+    output: Annotated[
         Path | None,
         Option("--output", "-o", metavar="FILE", help="Default: calibration.json in MODEL."),
-    ] = None,
-    columns: common.ColumnsOption = None,
-    seed: Annotated[int, Option(help="Decides which texts lose their translation.")] = 0,
-    overwrite: common.OverwriteOption = False,
-    *,
-    loading: dict[str, Any],
-) -> None:
+    ] = None
+    columns: common.ColumnsOption = None
+    quoting: common.QuotingOption = None
+    seed: Annotated[int, Option(help="Decides which texts lose their translation.")] = 0
+    overwrite: common.OverwriteOption = False
+
+
+@command(CalibrateOptions)
+def calibrate(options: CalibrateOptions) -> None:
     """Calibrate a model: turn the cosines of its vectors into probabilities.
 
     `tmde mine`, `align` and `clean` then write the probability that two texts are translations, and
@@ -39,32 +44,14 @@ def calibrate(
     Take text like the one that you will mine, some thousand pairs, and not what the model was
     trained on. The output says how well the probabilities hold on a fifth of it that was kept back.
     """
-    target = common.check_output(_output_of(model, out), overwrite, [".json"])
-    from tmde.cli.calibrate_model import CalibrationJob, calibrate_model
+    target = options.output or Path(options.model) / "calibration.json"
+    if target.parent.is_dir():
+        common.check_output(target, options.overwrite, [".json"])
+    columns = common.columns_of(options.columns)
+    from tmde.documents.model_calibration import calibrate_model
 
-    job = CalibrationJob(
-        model=model,
-        loading=loading,
-        sources=pairs,
-        columns=common.columns_of(columns),
-        target=target,
-        seed=seed,
-    )
-    calibrate_model(job)
-
-
-def _output_of(model: str, out: Path | None) -> Path:
-    """Return the file that is written.
-
-    Raises:
-        OptionError: No file is given, and the model is not in a folder of the user.
-    """
-    if out is not None:
-        return out
-    folder = Path(model)
-    if packaged_folder(model) is not None or not folder.is_dir():
-        raise OptionError(
-            f"{model} is not a folder of yours, so its calibration is written to a file: give "
-            "--output calibration.json, and later --calibration calibration.json"
-        )
-    return folder / "calibration.json"
+    choices = keywords(options, CalibrateOptions, without=("overwrite", "columns"))
+    loading = keywords(options, common.ModelOptions)
+    report = calibrate_model(**choices, columns=columns, loading=loading)
+    for sentence in report.sentences():
+        typer.echo(sentence, err=True)

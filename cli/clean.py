@@ -9,7 +9,6 @@ from typer import Argument, Option
 
 from tmde.cli import options as common
 from tmde.cli.declaration import command, keywords
-from tmde.cli.errors import OptionError
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 # The values of `tmde.documents.pair_checker.Reason`, which a test compares.
@@ -79,19 +78,17 @@ def clean(options: CleanOptions) -> None:
 
         tmde clean memory.tmx -o clean.jsonl --removed removed.jsonl --skip numbers --skip duplicate
     """
-    unknown = [reason for reason in options.skip or () if reason not in REASONS]
-    if unknown:
-        raise OptionError(f"--skip: found {unknown[0]!r}, expected one of {', '.join(REASONS)}")
-    target = common.check_output(options.output, options.overwrite, [".jsonl", ".parquet", ".tsv"])
+    common.check_output(options.output, options.overwrite, [".jsonl", ".parquet", ".tsv"])
     if options.removed is not None:
-        removed = common.check_output(options.removed, options.overwrite, [".jsonl"], "--removed")
-        common.check_different(target, removed, "--output and --removed")
-    columns = common.columns_of(options.columns)
-    from tmde.documents.clean_files import clean_files
+        common.check_output(options.removed, options.overwrite, [".jsonl"], "--removed")
+    from tmde.documents.file_cleaning import clean_files
 
     choices = keywords(options, CleanOptions, without=("overwrite", "columns", "languages"))
-    if options.languages is not None:
-        choices["languages"] = options.languages.split(",")
-    report = clean_files(**choices, columns=columns, loading=keywords(options, common.ModelOptions))
+    report = clean_files(
+        **choices,
+        columns=common.columns_of(options.columns),
+        languages=None if options.languages is None else options.languages.split(","),
+        loading=keywords(options, common.ModelOptions),
+    )
     for sentence in report.sentences():
         typer.echo(sentence, err=True)

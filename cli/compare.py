@@ -1,18 +1,18 @@
-"""`tmde compare`: several systems trained on the same data, measured, and put into one table.
-
-The folder of a comparison holds `evaluation.yaml`, the recipe of each training in `recipes/`, the
-runs that others begin with in `start/`, those of the systems in `runs/`, their evaluations in
-`eval/`, further evaluations in `evaluations/`, what each process printed in `logs/`, `table.md`,
-the numbers of the table in `table.json`, and the verdicts on claims in `claims.json`.
-"""
+"""`tmde compare`: several systems trained on the same data, measured, and put into one table."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from typer import Argument, Option
 
-from tmde.cli.options import ColumnsOption, DevOption, TrainOption, columns_of, one_or_all
+from tmde.cli.options import (
+    ColumnsOption,
+    DevOption,
+    QuotingOption,
+    TrainOption,
+    columns_of,
+    one_or_all,
+)
 
 
 def compare(
@@ -23,6 +23,7 @@ def compare(
     train_data: TrainOption = None,
     dev_data: DevOption = None,
     columns: ColumnsOption = None,
+    quoting: QuotingOption = None,
     eval_data: Annotated[
         Path | None, Option(help="Folder where the files of tasks are looked for.")
     ] = None,
@@ -51,7 +52,7 @@ def compare(
           narrow: {recipe: bag, overrides: {model.d_model: 64}}
           wide: {recipe: bag}
         shared: {all: {max_cpu_minutes: 5}}
-        tasks: \[sample]
+        tasks: [sample]
 
     `claims` tests the claims of the papers, and writes verdicts into claims.json. Results add up:
     pick one claim today and another one tomorrow, with the same folder.
@@ -59,12 +60,7 @@ def compare(
         tmde compare claims --only tmde-above-laser-6 --train PARALLEL --dev dev.parquet
         --eval-data DATA -o claims
     """
-    from modeling_tmde import TmdeError
-    from tmde.cli.claim_results import write_claims
-    from tmde.cli.comparison_file import load_comparison, trainings_of_claims
-    from tmde.cli.comparison_runs import causes_of_failures, open_folder, run_all
-    from tmde.cli.comparison_table import write_table
-    from tmde.data.io import locked
+    from tmde.papers.runs import run_comparison
     from tmde.training.run_data import named_sources
 
     data: dict[str, Any] = {}
@@ -74,17 +70,6 @@ def compare(
         data["data.dev"] = named_sources(dev_data)
     if columns:
         data["data.columns"] = columns_of(columns)
-    file, trainings = load_comparison(comparison, output, data, eval_data)
-    chosen_trainings = trainings
-    if only:
-        chosen_trainings = trainings_of_claims(file, trainings, only)
-    eval_options = file.options_of_evaluations(output, eval_data)
-    with locked(output):
-        open_folder(output, eval_options, trainings, overwrite)
-        failures = run_all(chosen_trainings, eval_options, jobs)
-        typer.echo(write_table(file, trainings, failures))
-        if file.claims:
-            typer.echo(write_claims(file, trainings, only))
-    typer.echo(f"Everything is in {output}/, the table in {output / 'table.md'}")
-    if failures:
-        raise TmdeError(causes_of_failures(failures))
+    if quoting:
+        data["data.quoting"] = quoting
+    run_comparison(comparison, output, data, eval_data, jobs, only, overwrite)

@@ -72,7 +72,7 @@ def keywords(options: Any, group: type, without: tuple[str, ...] = ()) -> dict[s
 
     Returns:
         The options that the user has set, and those with a default of their own: neither None nor
-        an absent flag.
+        the absent flag of something that is off by default.
     """
     inherited: set[str] = set()
     for base in group.__mro__[1:]:
@@ -80,7 +80,8 @@ def keywords(options: Any, group: type, without: tuple[str, ...] = ()) -> dict[s
     values = {}
     for field in dataclasses.fields(group):
         value = getattr(options, field.name)
-        if field.name in inherited or field.name in without or value is None or value is False:
+        is_absent_flag = value is False and field.default is False
+        if field.name in inherited or field.name in without or value is None or is_absent_flag:
             continue
         values[field.name] = value
     return values

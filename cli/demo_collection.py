@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.pipeline import make_pipeline
 
 from modeling_tmde import TmdeError
-from tmde.cli.demo_languages import LanguageGuesser
 from tmde.documents.collection_map import CollectionMap, drawn_rows, map_collection
 from tmde.documents.index import DocumentIndex, Hit
 from tmde.embedding import split_sentences
@@ -41,6 +43,8 @@ _EXAMPLE_SOURCE = 2000
 # What the guesser of languages reads at most.
 _GUESSER_DOCUMENTS = 2000
 _GUESSER_CHARACTERS = 400
+# A guess that is less probable than this is none: a name may belong to any language.
+LEAST_PROBABILITY = 0.8
 
 
 # Translations of one document have its value in this field of the metadata.
@@ -62,6 +66,29 @@ class Example:
     language: str
     text: str
     hit_languages: list[str]
+
+
+class LanguageGuesser:
+    """Naive Bayes over the characters of words (Cavnar and Trenkle, 1994, have the features).
+
+    Args:
+        texts: n texts in two or more languages.
+        languages: The code of each.
+    """
+
+    def __init__(self, texts: Sequence[str], languages: Sequence[str]) -> None:
+        features = CountVectorizer(analyzer="char_wb", ngram_range=(1, 3))
+        # Queries come in languages alike, however many documents each of them has.
+        classifier = MultinomialNB(alpha=0.1, fit_prior=False)
+        self._classifier = make_pipeline(features, classifier).fit(texts, languages)
+
+    def guess(self, text: str) -> str | None:
+        """Return the language of a text; None if it is too uncertain."""
+        probabilities = self._classifier.predict_proba([text])[0]  # (languages,)
+        best = probabilities.argmax()
+        if probabilities[best] < LEAST_PROBABILITY:
+            return None
+        return str(self._classifier.classes_[best])
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from jinja2 import Environment, FileSystemLoader
 from markupsafe import escape
 
 from tmde.cli.demo_collection import NOTHING, Collection, Example, as_text
-from tmde.cli.demo_languages import accepted_languages
 from tmde.cli.demo_search import Searcher, SearchResult, is_short
 from tmde.documents.collection_map import NEIGHBORS
 from tmde.documents.index import MODES, Mode
@@ -374,15 +373,13 @@ def _make_search(collection: Collection) -> Callable:
         language: str | None,
         mode: Mode,
         group: str | None,
-        request: gr.Request,
     ) -> tuple:
         if not query.strip():
             # The choice between meaning and words may come before the query.
             return HTML.message(_INVITATION), gr.skip(), gr.skip()
-        preferred = accepted_languages(request.headers.get("accept-language"))
         try:
             with lock:
-                result = searcher.search(query, int(count), languages, language, mode, preferred)
+                result = searcher.search(query, int(count), languages, language, mode)
         except (ValueError, RuntimeError) as error:
             return HTML.message(str(error), error=True), gr.skip(), gr.skip()
         return HTML.hits(result, collection), map_figure(collection, group, result), result

@@ -91,7 +91,6 @@ class Searcher:
         languages: Sequence[str],
         language: str | None = None,
         mode: Mode = "meaning",
-        preferred: Sequence[str] = (),
     ) -> SearchResult:
         """Search the documents of some languages.
 
@@ -101,8 +100,6 @@ class Searcher:
             languages: The languages of the hits, "" for documents without one.
             language: The language of the query, for a model that needs it.
             mode: See `DocumentIndex.search`.
-            preferred: The languages to show a document in, the best first; the language of the
-                query, if it can be guessed, goes before them.
 
         Raises:
             TmdeError: With a sentence for the page, if the query or the languages are empty.
@@ -130,11 +127,12 @@ class Searcher:
         if mode == "words":
             ids = list(bm25_of_id)
         families = self._families(ids, k, vector, languages)
-        order = self._reading_languages(query, language, preferred)
+        if language is None and collection.guesser is not None:
+            language = collection.guesser.guess(query)
         documents = []
         for family in self._with_snippets(families, vector):
             scores = [bm25_of_id[hit.id] for hit in family if hit.id in bm25_of_id]
-            versions = _in_reading_order(family, order)
+            versions = _with_first_language(family, language)
             documents.append(FoundDocument(versions, max(scores, default=None)))
         is_truncated = result.report is not None and result.report.truncated > 0
         place = collection.map.place_of(vector)
@@ -212,16 +210,6 @@ class Searcher:
             result.append([hit_of_id[hit.id] for hit in family])
         return result
 
-    def _reading_languages(
-        self, query: str, language: str | None, preferred: Sequence[str]
-    ) -> list[str]:
-        """Return the languages to show documents in, the best first."""
-        if language is None and self.collection.guesser is not None:
-            language = self.collection.guesser.guess(query)
-        if language is None:
-            return list(preferred)
-        return [language, *preferred]
-
 
 def _check_search(collection: Collection, query: str, languages: Sequence[str]) -> None:
     """Raise TmdeError if the query or the languages of the hits are empty."""
@@ -248,11 +236,8 @@ def _document_of(hit: Hit) -> str:
     return as_text(hit.metadata.get(DOCUMENT_FIELD)) or hit.id
 
 
-def _in_reading_order(family: list[Hit], preferred: Sequence[str]) -> list[Hit]:
-    """Return translations, that in the first preferred language first, others by their cosines."""
-    by_score = sorted(family, key=lambda hit: -hit.score)
-    for language in preferred:
-        for position, hit in enumerate(by_score):
-            if as_text(hit.metadata.get("language")) == language:
-                return [hit, *by_score[:position], *by_score[position + 1 :]]
-    return by_score
+def _with_first_language(family: list[Hit], language: str | None) -> list[Hit]:
+    """Return translations, that in one language first, others by their cosines."""
+    return sorted(
+        family, key=lambda hit: (as_text(hit.metadata.get("language")) != language, -hit.score)
+    )

@@ -1,57 +1,59 @@
 """`tmde embed`: a file or a pipe of documents in, a `.npy` or `.parquet` file of vectors out."""
 
+import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import typer
 from typer import Argument, Option
 
 from tmde.cli import options as common
+from tmde.cli.declaration import command, keywords
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 
-@common.with_options(loading=common.MODEL_OPTIONS | common.LONG_OPTIONS)
-def embed(
-    source: Annotated[str, Argument(metavar="INPUT", help=common.DOCUMENTS_HELP)],
-    out: Annotated[
+@dataclass(kw_only=True)
+class EmbedOptions(common.LongOptions, common.ModelOptions, common.InputOptions):
+    """The options of `tmde embed`."""
+
+    source: Annotated[str, Argument(metavar="INPUT", help=common.DOCUMENTS_HELP)]
+    output: Annotated[
         Path, Option("--output", "-o", metavar="OUT", help="File to write: .npy or .parquet.")
-    ],
-    model: common.ModelOption = DEFAULT_MODEL,
-    format: common.FormatOption = None,
-    quoting: common.QuotingOption = None,
-    field: common.FieldOption = None,
-    language: common.LanguageOption = None,
-    language_field: common.LanguageFieldOption = None,
+    ]
+    model: common.ModelOption = DEFAULT_MODEL
     batch_tokens: Annotated[
         int | None, Option(min=1, help="Of a batch; 4,096 on a CPU, else 16,384.")
-    ] = None,
+    ] = None
     compile: Annotated[
         bool, Option("--compile", help="Use torch.compile; takes a minute at first.")
-    ] = False,
-    normalize: Annotated[bool, Option("--normalize", help="Scale vectors to length 1.")] = False,
+    ] = False
+    normalize: Annotated[bool, Option("--normalize", help="Scale vectors to length 1.")] = False
     truncate_dim: Annotated[
         int | None,
         Option(min=1, help="Keep only the first N numbers of each vector. Default: all."),
-    ] = None,
+    ] = None
     precision: Annotated[
         common.Precision,
         Option(help="8 bits (int8, uint8) or 1 bit (ubinary, binary: 8 in a byte) a number."),
-    ] = "float32",
+    ] = "float32"
     resume: Annotated[
         bool, Option("--resume", help="Keep finished shards in OUT.shards; continue there.")
-    ] = False,
+    ] = False
     shard_size: Annotated[
         int, Option(min=1, help="Documents in memory at once, and in a shard.")
-    ] = 8192,
-    overwrite: common.OverwriteOption = False,
-    *,
-    loading: dict[str, Any],
-) -> None:
+    ] = 8192
+    overwrite: common.OverwriteOption = False
+
+
+@command(EmbedOptions)
+def embed(options: EmbedOptions) -> None:
     """Embed documents: one vector a document, in the order of the input.
 
     INPUT is text (one document a line; an empty line is an empty document, so that row i is line
-    i), CSV, TSV, JSONL or parquet with a column "text", any of them gzipped; or a folder of .txt
-    and .md files (one document each) or of such tables. Parquet output keeps the columns of the
-    input and adds "embedding".
+    i), CSV, TSV, JSONL or parquet with a column "text", all but parquet also gzipped; or a folder
+    of .txt and .md files (one document each) or of such tables. Parquet output keeps the columns of
+    the input and adds "embedding".
 
         tmde embed news.txt -o news.npy
 
@@ -76,26 +78,19 @@ def embed(
     After an interruption the same command continues at the first missing shard (of one process:
     with --resume).
     """
-    common.check_languages_exclude(language, language_field)
-    common.check_sources(source)
-    from tmde.cli.embed_file import EmbedJob, embed_file
+    common.check_languages_exclude(options.language, options.language_field)
+    common.check_sources(options.source)
+    # A file that exists may be complete, if the run is resumed or another process takes part.
+    may_exist = options.overwrite or options.resume or "WORLD_SIZE" in os.environ
+    common.check_output(options.output, may_exist, [".npy", ".parquet"])
+    from tmde.data.file_embedding import embed_file
 
-    job = EmbedJob(
-        source=source,
-        output=out,
-        model=model,
-        loading=loading | {"compile": compile},
-        format=format,
-        quoting=quoting,
-        field=field,
-        language=language,
-        language_field=language_field,
-        batch_tokens=batch_tokens,
-        normalize=normalize,
-        truncate_dim=truncate_dim,
-        precision=precision,
-        resume=resume,
-        shard_size=shard_size,
-        overwrite=overwrite,
+    loading = keywords(options, common.ModelOptions) | keywords(options, common.LongOptions)
+    loading["compile"] = options.compile
+    report = embed_file(
+        loading=loading,
+        **keywords(options, common.InputOptions),
+        **keywords(options, EmbedOptions, without=("compile",)),
     )
-    embed_file(job)
+    for sentence in report.sentences():
+        typer.echo(sentence, err=True)

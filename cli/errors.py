@@ -58,8 +58,33 @@ class CommandGroup(TyperGroup):
             message = describe_error(error, ctx.invoked_subcommand)
             if message is None or os.environ.get("TMDE_TRACEBACK"):
                 raise
-            typer.echo(f"Error: {message}", err=True)
+            command = self.get_command(ctx, ctx.invoked_subcommand)
+            typer.echo(f"Error: {with_option_names(message, command)}", err=True)
             raise typer.Exit(1) from None
+
+
+def with_option_names(message: str, command: Any) -> str:
+    """Return a message of the library with options in place of the arguments of a function.
+
+    These have the same names: `min_probability` is `--min-probability`. A plain word such as
+    `share` is taken for one in `share: found 2` and `share=2` only, and arguments with values of
+    Python, as in `columns={"de": "Source"}`, stay, except for `overwrite=True`: `--overwrite`.
+
+    Args:
+        message: The message.
+        command: The command that was called.
+    """
+    for parameter in getattr(command, "params", ()):
+        option = "--" + parameter.name.replace("_", "-")
+        if option not in parameter.opts:
+            continue
+        message = re.sub(rf"(?<![\w./-]){parameter.name}=True\b", option, message)
+        if "_" in parameter.name:
+            pattern = rf"(?<![\w./-]){parameter.name}\b(?!=[\[{{\"'])"
+        else:
+            pattern = rf"(?<![\w./-]){parameter.name}(?=: found|=\w)"
+        message = re.sub(pattern, option, message)
+    return message
 
 
 def describe_error(error: Exception, command: str | None = None) -> str | None:

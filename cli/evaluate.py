@@ -1,25 +1,16 @@
 """`tmde eval`: measures models on tasks, compares stored results, lists tasks, draws curves."""
 
 import functools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from tmde.cli.errors import CommandGroup
-from tmde.cli.options import (
-    LONG_OPTIONS,
-    MODEL_OPTIONS,
-    CorrelationMethod,
-    Head,
-    Protocol,
-    Scoring,
-    check_output,
-    columns_of,
-    with_options,
-)
-from tmde.embedding.packaged_models import DEFAULT_MODEL
+from tmde.cli import options as common
+from tmde.cli.declaration import command
+from tmde.cli.errors import CommandGroup, OptionError
 
 _COLUMNS_FORM = (
     "FIELD=COLUMN, such as label=Topic, or NAME.FIELD=COLUMN for one of several files of --labeled"
@@ -50,10 +41,10 @@ _task = functools.partial(Option, rich_help_panel="Tasks and their data")
 _protocol = functools.partial(Option, rich_help_panel="Protocol")
 
 
-@app.command()
-@with_options(loading=MODEL_OPTIONS | LONG_OPTIONS)
-def run(
-    loading: dict[str, Any],
+@dataclass(kw_only=True)
+class RunOptions(common.LongOptions, common.ModelOptions):
+    """The options of `tmde eval run`."""
+
     models: Annotated[
         list[str] | None,
         Argument(
@@ -61,45 +52,50 @@ def run(
             help="Paths or Hub ids, or NAME=PATH. Default: the model that comes with tmde.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     tasks: Annotated[
         list[str] | None, _task("-t", "--tasks", help="NAME or NAME=SOURCE, comma-separated.")
-    ] = None,
+    ] = None
     labeled: Annotated[
         list[str] | None,
         _task(help="Labeled documents of your own, [NAME=]FILE: CSV, TSV, JSONL, parquet."),
-    ] = None,
+    ] = None
     columns: Annotated[
         list[str] | None,
         _task(help="FIELD=COLUMN of --labeled, comma-separated: text=Body,label=Topic."),
-    ] = None,
+    ] = None
     data: Annotated[
         Path | None, _task(help="Folder of tasks' files. Without --tasks, those, and the sample.")
-    ] = None,
+    ] = None
     languages: Annotated[
         str | None, _task(help="Such as de,en. Default: those the models were trained on.")
-    ] = None,
+    ] = None
     train_languages: Annotated[
         str | None, _task(help="With labels; en: thesis Evaluation I. Default: all.")
-    ] = None,
-    streaming: Annotated[bool, _task("--streaming", help="Stream Hub datasets.")] = False,
+    ] = None
+    streaming: Annotated[bool, _task("--streaming", help="Stream Hub datasets.")] = False
     task_options: Annotated[
         list[str] | None, _task("--set", help="TASK.OPTION=VALUE, repeatable.")
-    ] = None,
-    protocol: Annotated[Protocol, _protocol(help="What a classifier is tuned on.")] = "zero-shot",
-    head: Annotated[Head | None, _protocol(help="Classifier. Default: the task's.")] = None,
-    seeds: Annotated[int, _protocol(min=1, help="Seeds of a classifier that has any (ffn).")] = 3,
+    ] = None
+    protocol: Annotated[
+        common.Protocol,
+        _protocol(help="What a classifier is tuned on."),
+    ] = "zero-shot"
+    head: Annotated[common.Head | None, _protocol(help="Classifier. Default: the task's.")] = None
+    seeds: Annotated[int, _protocol(min=1, help="Seeds of a classifier that has any (ffn).")] = 3
     folds: Annotated[
-        bool, _protocol(help="Train and test again on ten splits, for a t-test.")
-    ] = True,
-    scoring: Annotated[Scoring, _protocol(help="What retrieval ranks by.")] = "cosine",
+        bool,
+        _protocol(help="Train and test again on ten splits, for a t-test."),
+    ] = True
+    scoring: Annotated[common.Scoring, _protocol(help="What retrieval ranks by.")] = "cosine"
     max_queries: Annotated[
         int | None, _protocol(min=1, help="Queries of retrieval. Default: all rows.")
-    ] = None,
-    seed: Annotated[int, _protocol(help="Of folds, intervals, classifiers and figures.")] = 0,
+    ] = None
+    seed: Annotated[int, _protocol(help="Of folds, intervals, classifiers and figures.")] = 0
     baseline: Annotated[
-        list[str] | None, Option(help="Hub encoder, by first output and mean.")
-    ] = None,
+        list[str] | None,
+        Option(help="Hub encoder, by first output and mean."),
+    ] = None
     translated_tfidf: Annotated[
         list[str] | None,
         Option(
@@ -107,7 +103,7 @@ def run(
             help="As a baseline of classification, TF-IDF of the words of texts that a trained "
             "model translates into English, or into --translate-into.",
         ),
-    ] = None,
+    ] = None
     translate_into: Annotated[
         str | None,
         Option(
@@ -115,21 +111,25 @@ def run(
             help="The language of --translated-tfidf. Default: en, or else the first that the "
             "model translates into.",
         ),
-    ] = None,
-    tfidf: Annotated[bool, Option(help="Character n-gram TF-IDF as a baseline.")] = True,
+    ] = None
+    tfidf: Annotated[bool, Option(help="Character n-gram TF-IDF as a baseline.")] = True
     output: Annotated[
         Path | None, Option("-o", "--output", help="Folder for eval.json and report.md.")
-    ] = None,
+    ] = None
     overwrite: Annotated[
         bool, Option("--overwrite", help="Replace an earlier evaluation in -o.")
-    ] = False,
+    ] = False
     figures: Annotated[
         bool, Option(help="Draw matrices and t-SNE maps into the output folder.")
-    ] = True,
+    ] = True
     cache_dir: Annotated[
         Path | None, Option(help="Of vectors and results. Default: $TMDE_CACHE.")
-    ] = None,
-) -> None:
+    ] = None
+
+
+@app.command()
+@command(RunOptions)
+def run(options: RunOptions) -> None:
     """Measure models on tasks: a table here; with -o also JSON, a report in Markdown, and figures.
 
     The second and later models are compared with the first one: difference, interval and p-value.
@@ -144,36 +144,15 @@ def run(
 
         tmde eval A=runs/mine B=default --labeled news.csv --columns text=Body,label=Topic
     """
-    from tmde.cli.run_evaluation import EvaluationJob, run_evaluation
+    if options.translate_into is not None and not options.translated_tfidf:
+        raise OptionError(
+            f"--translate-into: found {options.translate_into!r} without a model that translates; "
+            "name one with --translated-tfidf MODEL"
+        )
+    columns = common.columns_of(options.columns, _COLUMNS_FORM) or {}
+    from tmde.cli.run_evaluation import run_evaluation
 
-    job = EvaluationJob(
-        models=models or [DEFAULT_MODEL],
-        loading=loading,
-        tasks=tasks,
-        labeled=labeled or [],
-        columns=columns_of(columns, _COLUMNS_FORM) or {},
-        data=data,
-        languages=languages,
-        train_languages=train_languages,
-        streaming=streaming,
-        task_options=task_options,
-        protocol=protocol,
-        head=head,
-        seeds=seeds,
-        folds=folds,
-        scoring=scoring,
-        max_queries=max_queries,
-        seed=seed,
-        baselines=baseline or [],
-        translators=translated_tfidf or [],
-        translate_into=translate_into,
-        has_tfidf=tfidf,
-        output=output,
-        overwrite=overwrite,
-        has_figures=figures,
-        cache_folder=cache_dir,
-    )
-    run_evaluation(job)
+    run_evaluation(options, columns)
 
 
 @app.command("compare")
@@ -193,9 +172,16 @@ def compare_command(
     (randomization test over test items). 'p (folds)' says the same by a paired t-test over ten
     other splits of the documents. Neither is corrected for the number of comparisons.
     """
-    from tmde.cli.stored_results import compare_stored_results
+    from rich.console import Console
+    from rich.markdown import Markdown
 
-    compare_stored_results(a, b, each_cell)
+    from tmde.eval.report import differences_markdown
+    from tmde.eval.results import read_system
+
+    table = differences_markdown(read_system(a), read_system(b), each_cell=each_cell)
+    if table is None:
+        raise OptionError(f"{a} and {b} have no task in common")
+    Console().print(Markdown(table))
 
 
 @app.command("correlate")
@@ -209,7 +195,7 @@ def correlate_command(
         Option("-t", "--tasks", help="Only these tasks and groups, comma-separated. Default: all."),
     ] = None,
     method: Annotated[
-        CorrelationMethod, Option(help="Correlation of ranks, or of the results themselves.")
+        common.CorrelationMethod, Option(help="Correlation of ranks, or of the results themselves.")
     ] = "spearman",
     output: Annotated[
         Path | None,
@@ -226,12 +212,23 @@ def correlate_command(
     """
     target = None
     if output is not None:
-        target = check_output(output, overwrite, (".tsv",), "-o")
-    from tmde.cli.correlate_results import correlate_stored_results
-    from tmde.cli.evaluation_options import split_list
+        target = common.check_output(output, overwrite, (".tsv",), "-o")
+    from rich.console import Console
+    from rich.markdown import Markdown
 
+    from tmde.cli.evaluation_options import split_list
+    from tmde.data.io import write_atomically
+    from tmde.eval.correlations import correlate_tasks, correlations_markdown, correlations_tsv
+    from tmde.eval.results import read_results
+
+    measured = []
+    for folder in results:
+        measured += read_results(folder)
     names = split_list(",".join(tasks)) if tasks else None
-    correlate_stored_results(results, names, method, target)
+    correlated = correlate_tasks(measured, method, tasks=names)
+    Console().print(Markdown(correlations_markdown(correlated)))
+    if target is not None:
+        write_atomically(target, correlations_tsv(correlated))
 
 
 @app.command("tasks")
@@ -261,7 +258,7 @@ def curves(
 
         tmde eval curves bag=runs/bag small=runs/small -o curves.png
     """
-    target = check_output(output, True, (".png", ".svg", ".pdf"), "-o")
+    target = common.check_output(output, True, (".png", ".svg", ".pdf"), "-o")
     from rich.console import Console
 
     from tmde.cli.evaluation_options import named_paths

@@ -1,44 +1,31 @@
 """`tmde export`: a model written in another form, for other software to run."""
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import chain
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
+from tmde.cli import options as common
+from tmde.cli.declaration import command, keywords
 from tmde.cli.errors import OptionError
-from tmde.cli.options import (
-    ColumnsOption,
-    FieldOption,
-    ModelArgument,
-    check_model_name,
-    check_new,
-    columns_of,
-    model_options,
-    with_options,
-)
 from tmde.embedding.hub_names import holds_weights
 
-if TYPE_CHECKING:
-    from tmde.embedding.document_embedder import DocumentEmbedder
-
 _CHUNK_SIZE = 8192  # documents that are read at once
-_BAG_CHARACTERS = 15_000_000  # the characters of each language that a bag's vocabulary is made of
 
+EncoderArgument = Annotated[
+    str,
+    Argument(
+        metavar="ENCODER",
+        help="Folder or Hub id of a text encoder.",
+        callback=common.check_model_name,
+    ),
+]
 NewFolderOption = Annotated[
     Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")
-]
-TextOption = Annotated[
-    list[str] | None,
-    Option("--text", metavar="FILE", help="File or folder of documents to read; repeatable."),
-]
-RowsOption = Annotated[
-    list[str] | None,
-    Option("--train", metavar="SOURCE", help="Parallel rows to read; repeatable."),
 ]
 RowLanguagesOption = Annotated[
     str | None, Option("--languages", help="Of the parallel rows, such as de,en. Default: all.")
@@ -49,17 +36,33 @@ app = typer.Typer(
 )
 
 
-@app.command()
-@with_options(loading=model_options("pooling", "prompt", "trust_remote_code", "revision"))
-def onnx(
-    model: ModelArgument,
+@dataclass(kw_only=True)
+class LoadingOptions:
+    """How an encoder is opened."""
+
+    pooling: common.PoolingOption = None
+    prompt: common.PromptOption = None
+    trust_remote_code: common.TrustRemoteCodeOption = False
+    revision: common.RevisionOption = None
+
+
+# ---- A graph
+
+
+@dataclass(kw_only=True)
+class OnnxOptions(LoadingOptions):
+    """The options of `tmde export onnx`."""
+
+    model: common.ModelArgument
     output: Annotated[
         Path | None, Option("--output", "-o", metavar="FOLDER", help="Default: MODEL.")
-    ] = None,
-    quantization: Annotated[Literal["int8"] | None, Option(help="int8: weights of 8 bits.")] = None,
-    *,
-    loading: dict[str, Any],
-) -> None:
+    ] = None
+    quantization: Annotated[Literal["int8"] | None, Option(help="int8: weights of 8 bits.")] = None
+
+
+@app.command()
+@command(OnnxOptions)
+def onnx(options: OnnxOptions) -> None:
     """Write a model as an ONNX graph: FOLDER/onnx/model.onnx, or model_int8.onnx.
 
     The graph takes batches of any size and length, and runs without torch. Its outputs are
@@ -78,15 +81,16 @@ def onnx(
 
     It needs tmde's extra "onnx".
     """
-    folder = _onnx_folder(model, output)
+    folder = _onnx_folder(options.model, options.output)
+    from tmde.embedding.export_check import open_exportable
     from tmde.embedding.export_onnx import export_onnx
 
-    embedder = _load_embedder(model, loading)
+    embedder = open_exportable(options.model, keywords(options, LoadingOptions))
     path, difference, cosine = export_onnx(
         embedder.model,
         embedder.tokenizer,
         folder,
-        quantization,
+        options.quantization,
         pooling=embedder.pooling,
         prompt=embedder.prompt,
     )
@@ -94,16 +98,6 @@ def onnx(
         f"{path}: its outputs differ from the model's by {difference:.1e} of the largest, the "
         f"cosine of the vectors is at least {cosine:.6f}"
     )
-
-
-def _load_embedder(model: str, loading: dict[str, Any]) -> "DocumentEmbedder":
-    """Return an embedder whose encoder and pooling make its vectors, on the CPU in float32."""
-    from tmde.embedding.export_check import check_can_be_exported
-    from tmde.embedding.opening import open_embedder
-
-    embedder = open_embedder(model, {"device": "cpu", "dtype": "float32", **loading})
-    check_can_be_exported(embedder)
-    return embedder
 
 
 def _onnx_folder(model: str, output: Path | None) -> Path:
@@ -118,14 +112,22 @@ def _onnx_folder(model: str, output: Path | None) -> Path:
     return output
 
 
+# ---- A table of vectors
+
+
+@dataclass(kw_only=True)
+class StaticOptions:
+    """The options of `tmde export static`."""
+
+    model: common.ModelArgument
+    output: NewFolderOption
+    prompt: common.PromptOption = None
+    revision: common.RevisionOption = None
+
+
 @app.command()
-@with_options(loading=model_options("prompt", "revision"))
-def static(
-    model: ModelArgument,
-    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
-    *,
-    loading: dict[str, Any],
-) -> None:
+@command(StaticOptions)
+def static(options: StaticOptions) -> None:
     """Write a bag as a table of vectors for sentence-transformers and model2vec.
 
     Nobody needs this package to open the folder. The packaged model is a bag:
@@ -142,45 +144,43 @@ def static(
     Every model of this package also opens as it is:
     SentenceTransformer(MODEL, trust_remote_code=True).
     """
-    check_new(output)
-    from tmde.cli.static_report import measure_static_export, write_static_card
-    from tmde.embedding.export_static import export_static_embedding
+    common.check_new(options.output)
+    from tmde.eval.static_report import export_static
 
-    embedder = _load_embedder(model, loading)
-    difference = export_static_embedding(
-        embedder.model, embedder.tokenizer, output, prompt=embedder.prompt
-    )
-    report = measure_static_export(embedder, output, difference)
-    write_static_card(model, embedder, output, report)
-    typer.echo(f"{output}: a static model for sentence-transformers and model2vec")
+    loading = keywords(options, StaticOptions, without=("model", "output"))
+    report = export_static(options.model, options.output, loading)
+    typer.echo(f"{options.output}: a static model for sentence-transformers and model2vec")
     typer.echo(report.text())
 
 
-@app.command()
-def bag(
-    encoder: Annotated[
-        str,
-        typer.Argument(
-            metavar="ENCODER",
-            help="Folder or Hub id of a text encoder.",
-            callback=check_model_name,
-        ),
-    ],
-    output: NewFolderOption,
-    train: Annotated[list[str], Option(metavar="SOURCE", help="Parallel rows; repeatable.")],
-    languages: RowLanguagesOption = None,
-    columns: ColumnsOption = None,
-    vocab_size: Annotated[int, Option(min=1, help="Entries of the vocabulary.")] = 44_000,
+# ---- A bag
+
+
+@dataclass(kw_only=True)
+class BagOptions:
+    """The options of `tmde export bag`."""
+
+    encoder: EncoderArgument
+    output: NewFolderOption
+    train: Annotated[list[str], Option(metavar="SOURCE", help="Parallel rows; repeatable.")]
+    languages: RowLanguagesOption = None
+    columns: common.ColumnsOption = None
+    quoting: common.QuotingOption = None
+    vocab_size: Annotated[int, Option(min=1, help="Entries of the vocabulary.")] = 44_000
     whole_words: Annotated[
         int, Option(min=0, help="How many of them are frequent words that the encoder splits.")
-    ] = 8_000,
+    ] = 8_000
     width: Annotated[
         int | None, Option(min=1, help="Numbers of a vector. Default: the encoder's.")
-    ] = None,
+    ] = None
     lowercase: Annotated[
         bool, Option("--lowercase/--cased", help="Read all text in lower case.")
-    ] = True,
-) -> None:
+    ] = True
+
+
+@app.command()
+@command(BagOptions)
+def bag(options: BagOptions) -> None:
     """Make a bag of an encoder's token vectors, as a checkpoint to train.
 
         tmde export bag intfloat/multilingual-e5-small -o runs/e5-bag --train corpus/
@@ -192,60 +192,50 @@ def bag(
 
     For encoders with a Unigram (XLM-R) or WordPiece (BERT) vocabulary.
     """
-    check_new(output)
-    from tmde.data import load_parallel
-    from tmde.data.io import write_atomically
-    from tmde.hub_cards import describe_origins, describe_sources
-    from tmde.training.encoder_bag import encoder_bag
-    from tmde.training.starts.tokenizers import texts_by_language
+    common.check_new(options.output)
+    columns = common.columns_of(options.columns)
+    from tmde.training.encoder_bag import export_bag
 
-    codes = languages.split(",") if languages else None
-    rows = load_parallel(list(train), codes, columns=columns_of(columns))
-    if codes is None:
-        codes = sorted(rows.features["translation"])
-    texts_of = texts_by_language(rows, codes, _BAG_CHARACTERS, seed=42)
-    options: dict[str, Any] = {"languages": codes, "pivot_languages": []}
-    if width is not None:
-        options["d_model"] = width
-    model, tokenizer = encoder_bag(
-        encoder,
-        chain.from_iterable(texts_of.values()),
-        vocab_size=vocab_size,
-        whole_words=whole_words,
-        lowercase=lowercase,
-        sublinear_counts=True,
-        **options,
+    model = export_bag(
+        languages=_codes_of(options.languages),
+        columns=columns,
+        **keywords(options, BagOptions, without=("languages", "columns")),
     )
-    model.save_pretrained(output)
-    tokenizer.save_pretrained(output)
-    # Cards of models that begin with the bag name the encoder and its license.
-    record = {
-        "sources": describe_sources(list(train)),
-        **describe_origins({"warm_start": {"checkpoint": encoder}}),
-    }
-    write_atomically(output / "run.json", json.dumps(record, indent=2))
     typer.echo(
-        f"{output}: a bag of {len(tokenizer):,} tokens and {model.config.d_model} numbers a vector"
+        f"{options.output}: a bag of {model.config.vocab_size:,} tokens and "
+        f"{model.config.d_model} numbers a vector"
     )
+
+
+# ---- Fewer tokens
+
+
+@dataclass(kw_only=True)
+class VocabularyOptions(LoadingOptions):
+    """The options of `tmde export vocabulary`."""
+
+    model: common.ModelArgument
+    output: NewFolderOption
+    text: Annotated[
+        list[str] | None,
+        Option(metavar="FILE", help="File or folder of documents to read; repeatable."),
+    ] = None
+    field: common.FieldOption = None
+    train: Annotated[
+        list[str] | None, Option(metavar="SOURCE", help="Parallel rows to read; repeatable.")
+    ] = None
+    languages: RowLanguagesOption = None
+    columns: common.ColumnsOption = None
+    quoting: common.QuotingOption = None
+    max_tokens: Annotated[int | None, Option(min=1, help="Most entries of the new vocabulary.")] = (
+        None
+    )
+    min_count: Annotated[int, Option(min=1, help="Leave out tokens that occur less often.")] = 1
 
 
 @app.command()
-@with_options(loading=model_options("pooling", "prompt", "trust_remote_code", "revision"))
-def vocabulary(
-    model: ModelArgument,
-    output: NewFolderOption,
-    text: TextOption = None,
-    field: FieldOption = None,
-    train: RowsOption = None,
-    languages: RowLanguagesOption = None,
-    columns: ColumnsOption = None,
-    max_tokens: Annotated[
-        int | None, Option(min=1, help="Most entries of the new vocabulary.")
-    ] = None,
-    min_count: Annotated[int, Option(min=1, help="Leave out tokens that occur less often.")] = 1,
-    *,
-    loading: dict[str, Any],
-) -> None:
+@command(VocabularyOptions)
+def vocabulary(options: VocabularyOptions) -> None:
     """Cut the vocabulary of an encoder to the tokens of some texts, as a new checkpoint.
 
         tmde export vocabulary intfloat/multilingual-e5-small -o e5-de-en --train corpus/
@@ -260,41 +250,54 @@ def vocabulary(
     For encoders with a Unigram (XLM-R) or WordPiece (BERT) vocabulary; a decoder or a head is left
     out.
     """
-    check_new(output)
-    if not text and not train:
+    common.check_new(options.output)
+    if not options.text and not options.train:
         raise OptionError("Found no texts to read; give --text FILE or --train SOURCE")
+    common.check_sources(*(options.text or []))
+    columns = common.columns_of(options.columns)
+    from tmde.embedding.export_check import open_exportable
     from tmde.embedding.export_vocabulary import export_vocabulary
 
-    embedder = _load_embedder(model, loading)
+    embedder = open_exportable(options.model, keywords(options, LoadingOptions))
     size_before = len(embedder.tokenizer)
-    texts = _texts_of(text or (), field, train or (), languages, columns_of(columns))
-    size_after, difference = export_vocabulary(embedder, texts, output, max_tokens, min_count)
+    size_after, difference = export_vocabulary(
+        embedder,
+        _texts_of(options, columns),
+        options.output,
+        options.max_tokens,
+        options.min_count,
+    )
     typer.echo(
-        f"{output}: {size_after:,} of {size_before:,} tokens; vectors of known tokens differ by "
-        f"{difference:.1e} at most"
+        f"{options.output}: {size_after:,} of {size_before:,} tokens; vectors of known tokens "
+        f"differ by {difference:.1e} at most"
     )
 
 
-def _texts_of(
-    files: Sequence[str],
-    field: list[str] | None,
-    sources: Sequence[str],
-    languages: str | None,
-    columns: dict[str, str] | None,
-) -> Iterator[str]:
+def _texts_of(options: VocabularyOptions, columns: dict[str, str] | None) -> Iterator[str]:
     """Yield the texts of files of documents, then those of parallel rows in all their languages."""
     from tmde.data import load_parallel
     from tmde.data.documents import Documents
 
     with ExitStack() as stack:
-        for file in files:
-            documents = Documents(stack, file, None, field, False, _CHUNK_SIZE)
+        for file in options.text or []:
+            documents = Documents(
+                stack, file, None, options.field, False, _CHUNK_SIZE, quoting=options.quoting
+            )
             for chunk in documents.chunks:
                 yield from chunk.texts
-    if not sources:
+    if not options.train:
         return
-    codes = languages.split(",") if languages else None
-    rows = load_parallel(list(sources), codes, columns=columns)
+    rows = load_parallel(
+        options.train,
+        _codes_of(options.languages),
+        columns=columns,
+        quoting=options.quoting,
+    )
     for batch in rows.iter(batch_size=1000):
         for row in batch["translation"]:
             yield from filter(None, row.values())
+
+
+def _codes_of(languages: str | None) -> list[str] | None:
+    """Return the languages of `--languages`; None without the option."""
+    return languages.split(",") if languages else None

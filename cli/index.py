@@ -1,20 +1,25 @@
 """`tmde index`: an index of documents for `tmde search`, made and kept up to date."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
+import typer
 from typer import Argument, Option
 
 from tmde.cli import options as common
+from tmde.cli.declaration import command, keywords
 from tmde.cli.errors import OptionError
 
 
-@common.with_options(loading=common.MODEL_OPTIONS | common.LONG_OPTIONS)
-def index(
-    out: Annotated[
+@dataclass(kw_only=True)
+class IndexOptions(common.LongOptions, common.ModelOptions, common.InputOptions):
+    """The options of `tmde index`."""
+
+    source: Annotated[str | None, Argument(metavar="DOCS", help=common.DOCUMENTS_HELP)] = None
+    folder: Annotated[
         Path, Option("--output", "-o", metavar="INDEX", help="Folder, created or updated.")
-    ],
-    documents: Annotated[str | None, Argument(metavar="DOCS", help=common.DOCUMENTS_HELP)] = None,
+    ]
     model: Annotated[
         str | None,
         Option(
@@ -23,47 +28,41 @@ def index(
             help="Folder or Hub id. Default: the index's, or the model of tmde.",
             callback=common.check_model_name,
         ),
-    ] = None,
-    format: common.FormatOption = None,
-    quoting: common.QuotingOption = None,
-    field: common.FieldOption = None,
-    id_field: common.IdFieldOption = None,
-    language: common.LanguageOption = None,
-    language_field: common.LanguageFieldOption = None,
+    ] = None
+    id_field: common.IdFieldOption = None
     delete: Annotated[
         list[str] | None, Option(metavar="ID", help="Remove this document; repeatable.")
-    ] = None,
+    ] = None
     delete_file: Annotated[
         str | None, Option(metavar="FILE", help="Remove the ids that are lines of FILE.")
-    ] = None,
-    prune: Annotated[
-        bool, Option("--prune", help="Remove documents that are not in DOCS.")
-    ] = False,
+    ] = None
+    prune: Annotated[bool, Option("--prune", help="Remove documents that are not in DOCS.")] = False
     precision: Annotated[
-        common.IndexPrecision | None,
+        Literal["float32", "float16"] | None,
         Option(
             help="Of the vectors of a new index: 4 or 2 bytes (float16) a number. Default: float32."
         ),
-    ] = None,
+    ] = None
     truncate_dim: Annotated[
         int | None,
         Option(
             min=1, help="Store the first N numbers of each vector of a new index. Default: all."
         ),
-    ] = None,
-    *,
-    loading: dict[str, Any],
-) -> None:
+    ] = None
+
+
+@command(IndexOptions)
+def index(options: IndexOptions) -> None:
     """Index documents for `tmde search`, or update an index.
 
     A document whose id, text and other fields are in the index already is left alone; new ones are
     added, changed ones replaced. The other fields of DOCS are kept as metadata. Every 1,024
     documents, the work is on disk: after an interruption, the same command goes on.
 
-    DOCS is text (one document a line), CSV, TSV, JSONL or parquet with a column "text", any of them
-    gzipped; or a folder of .txt and .md files (one document each; folders de/, en/ ... name the
-    language) or of such tables. A column language, lang or locale is taken as the language if it
-    holds codes.
+    DOCS is text (one document a line), CSV, TSV, JSONL or parquet with a column "text", all but
+    parquet also gzipped; or a folder of .txt and .md files (one document each; folders de/, en/ ...
+    name the language) or of such tables. A column called language, lang, locale or the like is
+    taken as the language if it holds codes.
 
         tmde index news.jsonl -o news.index
 
@@ -71,33 +70,27 @@ def index(
 
         tmde index -o news.index --delete 17 --delete 18
 
-    A new index of many documents, whose vectors take a thirty-second of the space:
+    A new index of many documents, whose vectors take half of the space:
 
         tmde index news.jsonl -o small.index --precision float16
     """
-    if documents is None and prune:
+    if options.source is None and options.prune:
         raise OptionError("DOCS is missing; --prune removes the documents that are not in it")
-    if documents is None and not delete and not delete_file:
+    if options.source is None and not options.delete and not options.delete_file:
         raise OptionError("Nothing to do; give DOCS, --delete or --delete-file")
-    common.check_languages_exclude(language, language_field)
-    common.check_sources(documents, delete_file)
-    from tmde.cli.update_index import IndexJob, update_index
+    common.check_languages_exclude(options.language, options.language_field)
+    common.check_sources(options.source, options.delete_file)
+    from tmde.documents.file_indexing import index_files
 
-    job = IndexJob(
-        folder=out,
-        documents=documents,
-        model=model,
-        loading=loading,
-        format=format,
-        quoting=quoting,
-        field=field,
-        id_field=id_field,
-        language=language,
-        language_field=language_field,
-        delete=delete or [],
-        delete_file=delete_file,
-        prune=prune,
-        precision=precision,
-        truncate_dim=truncate_dim,
+    unwanted_ids = options.delete or []
+    if options.delete_file is not None:
+        unwanted_ids = [*unwanted_ids, *common.read_texts(options.delete_file)]
+    report = index_files(
+        options.source,
+        delete=unwanted_ids,
+        loading=keywords(options, common.ModelOptions) | keywords(options, common.LongOptions),
+        **keywords(options, common.InputOptions),
+        **keywords(options, IndexOptions, without=("source", "delete", "delete_file")),
     )
-    update_index(job)
+    for sentence in report.sentences():
+        typer.echo(sentence, err=True)

@@ -5,13 +5,13 @@ Nothing heavy is imported here: every command imports this module, also only to 
 
 import errno
 import functools
-import inspect
 import os
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from typer import Argument, Option
 
@@ -25,7 +25,6 @@ INDEX_SETTINGS = "index.json"  # the file by which the folder of an index is kno
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 Quoting = Literal["minimal", "none"]
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
-IndexPrecision = Literal["float32", "float16"]
 Scoring = Literal["cosine", "ratio", "distance"]
 CorrelationMethod = Literal["spearman", "pearson"]
 Protocol = Literal["zero-shot", "targeted", "leave-one-out"]
@@ -82,6 +81,26 @@ ModelOption = Annotated[
 ]
 OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace files that exist.")]
 
+# How a model is opened: the fields of `ModelOptions`, of which some commands take a few.
+PoolingOption = Annotated[
+    Literal["cls", "mean"] | None, _model(help="Default: cls for tmde models, mean for others.")
+]
+PromptOption = Annotated[
+    str | None,
+    _model(help="Before every text, such as 'query: '. Default: the one that the model carries."),
+]
+DtypeOption = Annotated[
+    Literal["float32", "bfloat16", "float16"] | None,
+    _model(help="Of the weights. Default: the checkpoint's."),
+]
+DeviceOption = Annotated[
+    str | None, _model(help="cpu, cuda, cuda:1, mps. Default: the best there is.")
+]
+TrustRemoteCodeOption = Annotated[
+    bool, _model("--trust-remote-code", help="Run the Hub model's code.")
+]
+RevisionOption = Annotated[str | None, _model(help="Branch, tag or commit of a Hub model.")]
+
 # What the commands for documents take.
 DOCUMENTS_HELP = "File or folder of documents, or - for stdin."
 # Options that say how a file of documents is read.
@@ -118,35 +137,8 @@ LanguageFieldOption = Annotated[
     str | None, _input(help="Column of the language of each document; de-DE is de.")
 ]
 
-# Options of two files of documents, for `with_options`; the fields of `SidesOptions`.
-SIDES_OPTIONS = {
-    "format": FormatOption,
-    "quoting": QuotingOption,
-    "field": FieldOption,
-    "id_field": IdFieldOption,
-    "language_a": Annotated[str | None, _input(help="Code of A's language.")],
-    "language_b": Annotated[str | None, _input(help="Code of B's language.")],
-}
 ScoringOption = Annotated[Scoring, Option(help="Margin of Artetxe & Schwenk 2019, or cosine.")]
 NeighborsOption = Annotated[int, Option("-k", min=1, help="Neighbors of a margin.")]
-
-# Options of probabilities, for `with_options`; the fields of `ProbabilityOptions`.
-PROBABILITY_OPTIONS = {
-    "min_probability": Annotated[
-        float | None,
-        _probability(min=0, max=1, help="Drop pairs below this probability of being translations."),
-    ],
-    "share": Annotated[
-        float | None,
-        _probability(
-            help="Share of texts with a translation on the other side. Default: 0.5; align: 0.9."
-        ),
-    ],
-    "calibration": Annotated[
-        Path | None,
-        _probability(help="File of `tmde calibrate`. Default: that of the model."),
-    ],
-}
 
 # Options of the training data, as `tmde train` and `tmde compare` take them.
 TrainOption = Annotated[
@@ -211,76 +203,22 @@ def one_or_all(sources: list[str]) -> str | list[str]:
     return sources[0] if len(sources) == 1 else sources
 
 
-# Arguments of `DocumentEmbedder.from_pretrained`, for `with_options`.
-MODEL_OPTIONS = {
-    "pooling": Annotated[
-        Literal["cls", "mean"] | None, _model(help="Default: cls for tmde models, mean for others.")
-    ],
-    "max_length": Annotated[
-        int | None,
-        _model(
-            min=1,
-            help="Tokens of the longest input. Default: the model's limit; 750 if it names none.",
-        ),
-    ],
-    "prompt": Annotated[
-        str | None,
-        _model(
-            help="Before every text, such as 'query: '. Default: the one that the model carries."
-        ),
-    ],
-    "dtype": Annotated[
-        Literal["float32", "bfloat16", "float16"] | None,
-        _model(help="Of the weights. Default: the checkpoint's."),
-    ],
-    "device": Annotated[
-        str | None, _model(help="cpu, cuda, cuda:1, mps. Default: the best there is.")
-    ],
-    "trust_remote_code": Annotated[
-        bool, _model("--trust-remote-code", help="Run the Hub model's code.")
-    ],
-    "revision": Annotated[str | None, _model(help="Branch, tag or commit of a Hub model.")],
-}
-LONG_OPTIONS = {
-    "long_documents": Annotated[
-        Literal["truncate", "chunk", "sentences", "punctuation", "words"] | None,
-        _long(
-            help="Of a document too long for the model, embed the beginning (truncate: default of "
-            "embed and eval), overlapping windows (chunk), every sentence (sentences: default of "
-            "the other commands) or every piece up to . ! or ? (punctuation). words: overlapping "
-            "windows of 128 words."
-        ),
-    ],
-    "window": Annotated[
-        int | None,
-        _long(
-            min=1,
-            help="Split documents of more tokens (words: of more words). Default: those too long "
-            "for the model (words: 128).",
-        ),
-    ],
-    "stride": Annotated[
-        int | None,
-        _long(
-            min=1,
-            help="Tokens (words: words) from one window's start to the next. Default: half of a "
-            "window.",
-        ),
-    ],
-    "aggregation": Annotated[
-        str | None,
-        _long(help="Of the pieces of a document: mean (default), max, or a saved SentenceDensity."),
-    ],
-}
+@dataclass(kw_only=True)
+class InputOptions:
+    """How a file of documents is read."""
+
+    format: FormatOption = None
+    quoting: QuotingOption = None
+    field: FieldOption = None
+    language: LanguageOption = None
+    language_field: LanguageFieldOption = None
 
 
 @dataclass(kw_only=True)
 class ModelOptions:
     """Arguments of `DocumentEmbedder.from_pretrained` that say how a model is opened."""
 
-    pooling: Annotated[
-        Literal["cls", "mean"] | None, _model(help="Default: cls for tmde models, mean for others.")
-    ] = None
+    pooling: PoolingOption = None
     max_length: Annotated[
         int | None,
         _model(
@@ -288,23 +226,11 @@ class ModelOptions:
             help="Tokens of the longest input. Default: the model's limit; 750 if it names none.",
         ),
     ] = None
-    prompt: Annotated[
-        str | None,
-        _model(
-            help="Before every text, such as 'query: '. Default: the one that the model carries."
-        ),
-    ] = None
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"] | None,
-        _model(help="Of the weights. Default: the checkpoint's."),
-    ] = None
-    device: Annotated[
-        str | None, _model(help="cpu, cuda, cuda:1, mps. Default: the best there is.")
-    ] = None
-    trust_remote_code: Annotated[
-        bool, _model("--trust-remote-code", help="Run the Hub model's code.")
-    ] = False
-    revision: Annotated[str | None, _model(help="Branch, tag or commit of a Hub model.")] = None
+    prompt: PromptOption = None
+    dtype: DtypeOption = None
+    device: DeviceOption = None
+    trust_remote_code: TrustRemoteCodeOption = False
+    revision: RevisionOption = None
 
 
 @dataclass(kw_only=True)
@@ -374,74 +300,13 @@ class ProbabilityOptions:
     ] = None
 
 
-def model_options(*names: str) -> dict[str, Any]:
-    """Return some of the `MODEL_OPTIONS`, for `with_options`."""
-    return {name: MODEL_OPTIONS[name] for name in names}
+def read_texts(file: str) -> list[str]:
+    """Return the lines of a UTF-8 file, or of stdin as `-`, that are not blank."""
+    from tmde.data.lines import read_lines
 
-
-def with_options(**groups: dict[str, Any]) -> Callable[[Callable], Callable]:
-    """Give a command groups of options that it shares with other commands.
-
-    typer reads the options of a command from its signature. The command itself gets each group as
-    one dict, of the options that the user has set:
-
-    ```python
-    @with_options(loading=MODEL_OPTIONS | LONG_OPTIONS)
-    def embed(model: ModelOption, *, loading: dict[str, Any]) -> None:
-        embedder = open_embedder(model, loading)
-    ```
-
-    Args:
-        groups: The options of each group, by the name of the parameter that takes the group. An
-            option is an annotation by its name; its default is None, or False for a flag.
-
-    Returns:
-        A decorator. What it returns has the parameters of the command without the groups, then the
-        options of all groups.
-    """
-
-    def decorate(command: Callable) -> Callable:
-        @functools.wraps(command)
-        def call(**arguments: Any) -> None:
-            for group, options in groups.items():
-                arguments[group] = _take_options(arguments, options)
-            command(**arguments)
-
-        # `inspect` reads this attribute, which typeshed does not know.
-        call.__signature__ = _signature_with_options(command, groups)  # type: ignore[attr-defined]
-        call.__annotations__ = dict(command.__annotations__)
-        for options in groups.values():
-            call.__annotations__ |= options
-        return call
-
-    return decorate
-
-
-def _take_options(arguments: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Remove some options from the arguments of a command, and return those that are set."""
-    values = {}
-    for name in options:
-        value = arguments.pop(name)
-        if value is not None and value is not False:
-            values[name] = value
-    return values
-
-
-def _signature_with_options(
-    command: Callable, groups: dict[str, dict[str, Any]]
-) -> inspect.Signature:
-    """Return the signature of a command with the options of each group in place of the group."""
-    parameters = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        if name not in groups:
-            parameters.append(parameter)
-    for options in groups.values():
-        for name, annotation in options.items():
-            option = inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-            )
-            parameters.append(option)
-    return inspect.Signature(parameters)
+    lines = sys.stdin if file == "-" else (line for _, line in read_lines(file))
+    texts = [line.lstrip("\ufeff").strip() for line in lines]
+    return [text for text in texts if text]
 
 
 def check_languages_exclude(language: str | None, language_field: str | None) -> None:
@@ -471,12 +336,6 @@ def check_output(
             f"{option} {path}: folder {target.parent} does not exist or is not writable"
         )
     return target
-
-
-def check_different(first: Path, second: Path, options: str) -> None:
-    """Raise `OptionError` if two options name one file to write."""
-    if first == second:
-        raise OptionError(f"{options} are the same file, {first}; give two")
 
 
 def check_new(folder: Path) -> None:

@@ -2,63 +2,77 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import typer
 from typer import Argument, Option
 
+from tmde.cli.declaration import command, keywords
 from tmde.cli.errors import OptionError
 
 
-def push(
-    path: Annotated[
-        str, Argument(metavar="PATH", help="Folder of a model; or parallel rows, see --repo-type.")
-    ],
-    repo_id: Annotated[str, Argument(metavar="USER/NAME", help="Created if it does not exist.")],
-    repo_type: Annotated[
-        Literal["model", "dataset"],
-        Option(
-            help="'dataset' pushes parallel rows: all that `tmde train --train` reads from files."
-        ),
-    ] = "model",
-    private: Annotated[
-        bool, Option("--private", help="Only for you and your organization.")
-    ] = False,
+@dataclass(kw_only=True)
+class RepositoryOptions:
+    """Options of models and of parallel rows."""
+
+    private: Annotated[bool, Option("--private", help="Only for you and your organization.")] = (
+        False
+    )
     license: Annotated[
         str | None,
         Option(
             help="A license id of the Hub, such as apache-2.0. Default for a model: the one that "
             "the licenses of what it was made from demand, if they do."
         ),
-    ] = None,
+    ] = None
+    revision: Annotated[str | None, Option(help="Branch; created if it does not exist.")] = None
+    create_pr: Annotated[
+        bool, Option("--create-pr", help="Open a pull request, without committing.")
+    ] = False
+    message: Annotated[str | None, Option("-m", "--message", help="Commit message.")] = None
+    token: Annotated[str | None, Option(help="Default: HF_TOKEN, or that of `hf auth login`.")] = (
+        None
+    )
+    overwrite: Annotated[bool, Option("--overwrite", help="Delete what the repository holds.")] = (
+        False
+    )
+    dry_run: Annotated[bool, Option("--dry-run", help="Only list the files; nothing is sent.")] = (
+        False
+    )
+
+
+@dataclass(kw_only=True)
+class PushOptions(RepositoryOptions):
+    """The options of `tmde push`."""
+
+    path: Annotated[
+        str, Argument(metavar="PATH", help="Folder of a model; or parallel rows, see --repo-type.")
+    ]
+    repo_id: Annotated[str, Argument(metavar="USER/NAME", help="Created if it does not exist.")]
+    repo_type: Annotated[
+        Literal["model", "dataset"],
+        Option(
+            help="'dataset' pushes parallel rows: all that `tmde train --train` reads from files."
+        ),
+    ] = "model"
     license_override: Annotated[
         str | None,
         Option(
             metavar="REASON",
             help="Why --license is right although it contradicts those; the card repeats it.",
         ),
-    ] = None,
+    ] = None
     data_license: Annotated[
         list[str] | None, Option(metavar="NAME=LICENSE", help="Of the data. Repeatable.")
-    ] = None,
+    ] = None
     results: Annotated[
         list[str] | None, Option(metavar="FOLDER[#SYSTEM]", help="By `tmde eval`. Repeatable.")
-    ] = None,
-    revision: Annotated[str | None, Option(help="Branch; created if it does not exist.")] = None,
-    create_pr: Annotated[
-        bool, Option("--create-pr", help="Open a pull request, without committing.")
-    ] = False,
-    message: Annotated[str | None, Option("-m", "--message", help="Commit message.")] = None,
-    token: Annotated[
-        str | None, Option(help="Default: HF_TOKEN, or that of `hf auth login`.")
-    ] = None,
-    overwrite: Annotated[
-        bool, Option("--overwrite", help="Delete what the repository holds.")
-    ] = False,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Only list the files; nothing is sent.")
-    ] = False,
-) -> None:
+    ] = None
+
+
+@command(PushOptions)
+def push(options: PushOptions) -> None:
     """Share a trained model or a parallel corpus on the Hugging Face Hub.
 
         tmde push runs/mine USER/NAME
@@ -73,36 +87,28 @@ def push(
     All files go in one commit: a push that fails publishes nothing, and running the same again does
     not send twice what has arrived.
     """
-    _check_repo_id(repo_id)
-    if repo_type == "dataset" and (data_license or results or license_override):
+    _check_repo_id(options.repo_id)
+    names_model = options.data_license or options.results or options.license_override
+    if options.repo_type == "dataset" and names_model:
         raise OptionError(
             "--data-license, --license-override and --results are for models; the license of a "
             "corpus is --license"
         )
-    data_licenses = _parse_data_licenses(data_license or [])
+    data_licenses = _parse_data_licenses(options.data_license or [])
     from tmde.training.publishing import push_corpus, push_model
 
-    options: dict[str, Any] = {
-        "private": private or None,  # None leaves a repository that exists as it is
-        "revision": revision,
-        "create_pr": create_pr,
-        "token": token,
-        "license": license,
-        "message": message,
-        "overwrite": overwrite,
-        "dry_run": dry_run,
-    }
+    choices = keywords(options, RepositoryOptions)
     with _refused_metadata():
-        if repo_type == "dataset":
-            sizes, commit = push_corpus(path, repo_id, **options)
+        if options.repo_type == "dataset":
+            sizes, commit = push_corpus(options.path, options.repo_id, **choices)
         else:
             sizes, commit = push_model(
-                path,
-                repo_id,
+                options.path,
+                options.repo_id,
                 data_licenses=data_licenses,
-                results=results or (),
-                license_override=license_override,
-                **options,
+                results=options.results or (),
+                license_override=options.license_override,
+                **choices,
             )
     megabytes = sum(sizes.values()) / 1e6
     total = f"{len(sizes)} files ({megabytes:.1f} MB)"
@@ -111,7 +117,7 @@ def push(
         return
     for name, size in sizes.items():
         typer.echo(f"{size:>13,}  {name}")
-    typer.echo(f"{total} for {repo_id}; nothing was sent")
+    typer.echo(f"{total} for {options.repo_id}; nothing was sent")
 
 
 def _check_repo_id(repo_id: str) -> None:

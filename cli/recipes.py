@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import resources
-
 import typer
-
-PACKAGE = "tmde.training.recipes"
 
 
 def recipes() -> None:
@@ -22,11 +18,10 @@ def described_recipes() -> dict[str, str]:
     # `load_recipe` would import torch, and leaves out the source.
     import yaml
 
+    from tmde.training.packaged_files import recipe_files
+
     described = {}
-    for path in sorted(resources.files(PACKAGE).iterdir(), key=lambda path: path.name):
-        name, _, suffix = path.name.rpartition(".")
-        if suffix != "yaml":
-            continue
+    for name, path in recipe_files().items():
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         described[name] = content["description"]
         if "source" in content:

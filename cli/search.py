@@ -1,23 +1,55 @@
 """`tmde search`: the documents of an index that are nearest to a query, in all languages."""
 
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 from typer import Argument, Option
 
+from tmde.cli import options as common
+from tmde.cli.declaration import command, keywords
 from tmde.cli.errors import OptionError
-from tmde.cli.options import INDEX_SETTINGS, check_model_name, model_options, with_options
+from tmde.cli.models import suggest_accurate
+from tmde.embedding.packaged_models import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from tmde.documents.index import DocumentIndex, Hit
+
+# Hits of the default model below this cosine seldom answer the query: see docs/decisions.md.
+WEAK_COSINE = 0.2
+# A table takes the width that it needs, up to this one, where no terminal limits it.
+_PIPED_WIDTH = 10_000
+_LISTED_VALUES = 20  # of a field, in the message of a filter that matches nothing
 
 
-@with_options(loading=model_options("dtype", "device", "trust_remote_code"))
-def search(
+@dataclass(kw_only=True)
+class LoadingOptions:
+    """How the model of an index is opened."""
+
+    dtype: common.DtypeOption = None
+    device: common.DeviceOption = None
+    trust_remote_code: common.TrustRemoteCodeOption = False
+
+
+@dataclass(kw_only=True)
+class SearchOptions(LoadingOptions):
+    """The options of `tmde search`."""
+
     arguments: Annotated[
         list[str], Argument(metavar="[QUERY] INDEX", help="Query in quotes; folder of the index.")
-    ],
+    ]
     queries: Annotated[
         str | None, Option(metavar="FILE", help="Queries, one a line; - for stdin.")
-    ] = None,
-    k: Annotated[int, Option("--top-k", "-k", min=1, help="Documents for each query.")] = 10,
+    ] = None
+    k: Annotated[int, Option("--top-k", "-k", min=1, help="Documents for each query.")] = 10
     filter: Annotated[
         list[str] | None,
         Option(
@@ -25,33 +57,34 @@ def search(
             help="Only documents with this value of a field. Repeatable: either of the values of "
             "one name, and all of the names.",
         ),
-    ] = None,
+    ] = None
     where: Annotated[
         str | None,
         Option(metavar="SQL", help='Only documents that fulfill this: "year >= 2024".'),
-    ] = None,
+    ] = None
     mode: Annotated[
         Literal["meaning", "words", "both"],
         Option(help="Go by the meaning of texts, by the words that they share, or by both."),
-    ] = "meaning",
-    as_json: Annotated[bool, Option("--json", help="One JSON object a line for each hit.")] = False,
-    exact: Annotated[bool, Option("--exact", help="Scan all documents of a large index.")] = False,
-    snippet_width: Annotated[int, Option(min=0, help="Characters of a snippet; 0: none.")] = 200,
+    ] = "meaning"
+    as_json: Annotated[bool, Option("--json", help="One JSON object a line for each hit.")] = False
+    exact: Annotated[bool, Option("--exact", help="Scan all documents of a large index.")] = False
+    snippet_width: Annotated[int, Option(min=0, help="Characters of a snippet; 0: none.")] = 200
     language: Annotated[
         str | None, Option(help="Code of the queries' language, if the model needs it.")
-    ] = None,
+    ] = None
     model: Annotated[
         str | None,
         Option(
             "--model",
             "-m",
             help="Where the index's model is, if it was moved.",
-            callback=check_model_name,
+            callback=common.check_model_name,
         ),
-    ] = None,
-    *,
-    loading: dict[str, Any],
-) -> None:
+    ] = None
+
+
+@command(SearchOptions)
+def search(options: SearchOptions) -> None:
     """Search the documents that `tmde index` has indexed; a query finds documents of all languages.
 
     The score is the cosine of query and document; with --mode words it is BM25. With --mode both
@@ -70,33 +103,74 @@ def search(
 
         tmde search news.index --queries queries.txt --json
     """
-    expected_count = 1 if queries else 2
-    if len(arguments) != expected_count:
+    folder, query = _folder_and_query(options)
+    _check_index(folder, query)
+    wanted = parse_filter(options.filter or [])
+    queries = _queries_of(options, query)
+    from tmde.documents.file_indexing import open_index
+    from tmde.documents.index import DocumentIndex
+    from tmde.embedding.loading import errors_about
+    from tmde.embedding.opening import without_truncation_warnings
+
+    with without_truncation_warnings(), errors_about(folder, prefix=False):
+        if options.mode == "words":  # No query gets a vector.
+            index = DocumentIndex.open(folder)
+        else:
+            index = open_index(folder, options.model, keywords(options, LoadingOptions))
+        result = index.search_queries(
+            queries,
+            k=options.k,
+            filter=_resolve_filters(index, wanted),
+            exact=options.exact,
+            snippet_width=options.snippet_width,
+            language=options.language,
+            mode=options.mode,
+            where=options.where,
+        )
+    if result.report is not None and result.report.truncated:
+        typer.echo(
+            f"{result.report.truncated:,} of {len(queries):,} queries truncated: longer than "
+            f"{index.embedder.max_length:,} tokens",
+            err=True,
+        )
+    weak_below = _weak_below(index, options.mode)
+    for text, hits in zip(queries, result.hits, strict=True):
+        if options.as_json:
+            _print_json(text, hits)
+            continue
+        title = text if len(queries) > 1 else None
+        _print_table(title, hits, options.mode, weak_below)
+    if not options.as_json and options.mode != "words" and index.settings is not None:
+        suggest_accurate(index.model_name, "An index made by `tmde index ... -m accurate`")
+
+
+# ---- The query and the index
+
+
+def _folder_and_query(options: SearchOptions) -> tuple[str, str | None]:
+    """Return the arguments; the query is None if a file holds the queries."""
+    expected_count = 1 if options.queries else 2
+    if len(options.arguments) != expected_count:
         raise OptionError(
-            f"found {len(arguments)} argument(s), expected QUERY in quotes, and INDEX: "
+            f"found {len(options.arguments)} argument(s), expected QUERY in quotes, and INDEX: "
             'tmde search "a bridge is closed" news.index, or tmde search news.index --queries FILE'
         )
-    query = None if queries else arguments[0]
-    _check_index(arguments[-1], query)
-    wanted = parse_filter(filter or [])
-    from tmde.cli.search_index import SearchJob, search_index
+    query = None if options.queries else options.arguments[0]
+    return options.arguments[-1], query
 
-    job = SearchJob(
-        folder=arguments[-1],
-        query=query,
-        query_file=queries,
-        k=k,
-        filter=wanted,
-        where=where,
-        as_json=as_json,
-        exact=exact,
-        mode=mode,
-        snippet_width=snippet_width,
-        language=language,
-        model=model,
-        loading=loading,
-    )
-    search_index(job)
+
+def _queries_of(options: SearchOptions, query: str | None) -> list[str]:
+    """Return the texts to search for, at least one of them not empty."""
+    if query is not None:
+        queries = [query]
+        source = "QUERY"
+    else:
+        assert options.queries is not None  # Without a query, they are given.
+        queries = common.read_texts(options.queries)
+        source = f"--queries {options.queries}"
+    if not "".join(queries).strip():
+        raise OptionError(f"{source}: found no text, expected a query")
+    return queries
 
 
 def parse_filter(conditions: list[str]) -> dict[str, list[str]]:
@@ -133,13 +207,121 @@ def _check_index(folder: str, query: str | None) -> None:
             f"tmde search {folder!r} {query}"
         )
     if not Path(folder).exists():
-        neighbors = sorted(str(path.parent) for path in Path().glob(f"*/{INDEX_SETTINGS}"))
+        neighbors = sorted(str(path.parent) for path in Path().glob(f"*/{common.INDEX_SETTINGS}"))
         listed = f" (here are {', '.join(neighbors[:5])})" if neighbors else ""
         raise OptionError(f"{folder}: no such index{listed}; `tmde index` makes one")
 
 
 def _is_index(name: str) -> bool:
     try:
-        return (Path(name) / INDEX_SETTINGS).is_file()
+        return (Path(name) / common.INDEX_SETTINGS).is_file()
     except OSError:  # A query may be longer than any path.
         return False
+
+
+def _resolve_filters(index: "DocumentIndex", wanted: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return a filter in which locales are languages, and tell of values that no document has."""
+    from tmde.data.languages import language_of_locale
+
+    filters: dict[str, list[str]] = {}
+    for name, values in wanted.items():
+        filters[name] = []
+        for value in values:
+            if name == "language" and not index.has_value(name, value):
+                value = language_of_locale(value)
+            if not index.has_value(name, value):
+                _tell_unknown_value(index, name, value)
+            filters[name].append(value)
+    return filters
+
+
+def _tell_unknown_value(index: "DocumentIndex", name: str, value: str) -> None:
+    """Print that no document has a value, and the values that there are.
+
+    If no document has the field itself, the search says so.
+    """
+    known_values = sorted(str(known) for known in index.values(name) if known is not None)
+    if not known_values:
+        return
+    listed = ", ".join(known_values[:_LISTED_VALUES])
+    if len(known_values) > _LISTED_VALUES:
+        listed += ", ..."
+    typer.echo(
+        f"--filter {name}={value}: no document has this value; the values are: {listed}", err=True
+    )
+
+
+def _weak_below(index: "DocumentIndex", mode: str) -> float | None:
+    """Return the score below which a hit is weak; None if it is not known of the model."""
+    if mode != "meaning" or index.settings is None or index.model_name != DEFAULT_MODEL:
+        return None
+    return WEAK_COSINE
+
+
+# ---- Hits
+
+
+def _print_json(query: str, hits: Sequence["Hit"]) -> None:
+    """Print one JSON object a line for each hit, without its whole text."""
+    for rank, hit in enumerate(hits, 1):
+        row: dict[str, Any] = {"query": query, "rank": rank}
+        for name, value in vars(hit).items():
+            if name != "text":
+                row[name] = value
+        typer.echo(json.dumps(row, ensure_ascii=False))
+
+
+def _print_table(
+    query: str | None, hits: Sequence["Hit"], mode: str, weak_below: float | None
+) -> None:
+    """Print the hits of a query as a table, under the query if there are several.
+
+    Args:
+        query: The query; None if it is the only one.
+        hits: The hits, best first.
+        mode: What the search went by.
+        weak_below: The score below which a hit is marked as weak; None if none is.
+    """
+    console = _table_console()
+    if query is not None:
+        console.print(f"[bold]{escape(query)}[/bold]")
+    if not hits:
+        reason = "No document has a word of the query." if mode == "words" else "No documents."
+        console.print(reason)
+        return
+    table = Table()
+    for title in ("", "score", "language"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("document", overflow="fold", ratio=1)
+    for rank, hit in enumerate(hits, 1):
+        language = escape(str(hit.metadata.get("language") or ""))
+        score = f"{hit.score:.3f}"
+        if weak_below is not None and hit.score < weak_below:
+            score += " weak"
+        table.add_row(str(rank), score, language, _describe_document(hit))
+    console.print(table)
+    if weak_below is not None and hits[0].score < weak_below:
+        console.print(f"No document fits well: all scores are below {weak_below}.")
+
+
+def _describe_document(hit: "Hit") -> str:
+    """Return title, snippet and id of a document, one a line."""
+    lines = []
+    title = hit.metadata.get("title")
+    if title:
+        lines.append(f"[bold]{escape(str(title))}[/bold]")
+    if hit.snippet:
+        lines.append(escape(hit.snippet))
+    lines.append(f"[dim]{escape(hit.id)}[/dim]")
+    return "\n".join(lines)
+
+
+def _table_console() -> Console:
+    """Return a console for tables.
+
+    rich takes a file or a pipe for a terminal of 80 columns, and would cut what is wider. The
+    variable COLUMNS still says another width.
+    """
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return Console()
+    return Console(width=_PIPED_WIDTH)

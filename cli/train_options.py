@@ -13,6 +13,7 @@ MINUTES = "training.max_minutes"
 STEPS = "training.max_steps"
 SEED = "training.seed"
 BATCH_TOKENS = "training.batch_tokens"
+QUOTING = "data.quoting"
 OPTION_OF_KEY = {
     LANGUAGES: "--languages",
     PIVOTS: "--pivots",
@@ -20,6 +21,7 @@ OPTION_OF_KEY = {
     STEPS: "--steps",
     SEED: "--seed",
     BATCH_TOKENS: "--batch-tokens",
+    QUOTING: "--quoting",
 }
 
 
@@ -77,6 +79,7 @@ def user_settings(
     steps: int | None = None,
     seed: int | None = None,
     batch_tokens: int | None = None,
+    quoting: str | None = None,
 ) -> dict[str, Any]:
     """Return all that the user has set of a recipe.
 
@@ -89,6 +92,7 @@ def user_settings(
         steps: The number of steps.
         seed: The seed.
         batch_tokens: The tokens of a step.
+        quoting: What the quotes of CSV and TSV are.
 
     Returns:
         The values by key; keys that have an option are complete, `section.key`.
@@ -109,6 +113,7 @@ def user_settings(
         STEPS: steps,
         SEED: seed,
         BATCH_TOKENS: batch_tokens,
+        QUOTING: quoting,
     }
     if languages is not None:
         options[LANGUAGES] = _languages_of_locales(_codes_of(languages, "--languages"), ())
@@ -139,7 +144,7 @@ def _languages_of_locales(codes: list[str], chosen: Sequence[str]) -> list[str]:
         codes: Codes of languages or locales.
         chosen: The languages of the run, if they are known, which keep their names.
     """
-    from tmde.data.locales import language_of_locale
+    from tmde.data.languages import language_of_locale
 
     languages = []
     for code in codes:

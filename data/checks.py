@@ -93,7 +93,8 @@ def check_languages(requested: Iterable[str], available: Iterable[str], place: s
     if similar and len(missing) == 1:
         advice = f"Did you mean {similar[0]!r}?"
     else:
-        advice = f"Ask for those: languages=[{listed}] (tmde train: --languages {','.join(known)})."
+        codes = ",".join(known)
+        advice = f"Ask for those: --languages {codes}, or in Python languages=[{listed}]."
     expected = f"one of the languages in the data ({listed})"
     description = Unquoted(", ".join(map(repr, missing)))
     raise bad_value(place, None, "languages", description, expected, advice)

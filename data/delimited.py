@@ -43,14 +43,14 @@ _SEPARATORS = (",", ";", _TAB)  # The first one is taken where all occur equally
 _LONGEST_FIELD = 2**31 - 1
 _DECIDING_CHARACTERS = 2**30  # of a TSV file, which tell what its quotes are
 _STRONG_EVIDENCE = re.compile(r'[\t\n"]')  # Every writer quotes fields with one of these.
-_CSV_ADVICE = (
-    "Correct the quotes of this row. If quotes are plain characters, pass --quoting none (in "
-    'Python: quoting="none").'
-)
-_TSV_ADVICE = (
-    "Correct the quotes of this row; the rows before it are quoted as in CSV. If quotes are plain "
-    'characters, pass --quoting none (in Python: quoting="none").'
-)
+
+
+def _option(quoting: Quoting) -> str:
+    """Return how the user says what the quotes are."""
+    return (
+        f"--quoting {quoting} (tmde eval: --set labeled_documents.quoting={quoting}; in Python: "
+        f'quoting="{quoting}")'
+    )
 
 
 class Columns(NamedTuple):
@@ -266,22 +266,26 @@ def _records(lines: _Lines, layout: _Layout) -> Iterator[_Record]:
     """
     if not layout.is_quoted:
         return _plain_records(lines, layout.separator)
-    if layout.kind == "tsv" or f'{layout.separator} "' not in lines.text:
-        return _quoted_records(lines, layout)
-    records = list(_quoted_records(lines, layout))
-    if any(any(map(_is_quoted_after_blanks, fields)) for _, _, fields in records):
-        return _quoted_records(lines, layout, has_blanks=True)
-    return iter(records)
+    has_blanks = False
+    if layout.kind == "csv":
+        separator = re.escape(layout.separator)
+        # A quoted field after blanks, or one that goes on in the next block.
+        field = rf'(?:^|{separator}) +"(?:[^"]|"")*(?:" *(?:{separator}|$)|\Z)'
+        has_blanks = re.search(field, lines.text, re.MULTILINE) is not None
+    return _quoted_records(lines, layout, has_blanks)
+
+
+def _is_blank(text: str, separator: str) -> bool:
+    """Return whether lines hold nothing; a tab is nothing unless it separates empty fields."""
+    if separator == _TAB:
+        return not text.strip(" \n")
+    return not text.strip(" \t\n")
 
 
 def _plain_records(lines: _Lines, separator: str) -> Iterator[_Record]:
     for position, line in enumerate(lines.all):
-        if line.strip(" \n"):
+        if not _is_blank(line, separator):
             yield position, position + 1, line.removesuffix("\n").split(separator)
-
-
-def _is_quoted_after_blanks(field: str) -> bool:
-    return field.startswith(" ") and field.lstrip().startswith('"')
 
 
 def _quoted_records(lines: _Lines, layout: _Layout, has_blanks: bool = False) -> Iterator[_Record]:
@@ -293,7 +297,7 @@ def _quoted_records(lines: _Lines, layout: _Layout, has_blanks: bool = False) ->
     try:
         for fields in reader:
             end = reader.line_num
-            if len(fields) > 1 or "".join(lines.all[start:end]).strip(" \n"):
+            if len(fields) > 1 or not _is_blank("".join(lines.all[start:end]), layout.separator):
                 yield start, end, fields
             start = end
             if end == len(lines.all):
@@ -301,7 +305,11 @@ def _quoted_records(lines: _Lines, layout: _Layout, has_blanks: bool = False) ->
     except csv.Error as error:
         description = Unquoted(f"a broken quotation ({error})")
         expected = "quotes doubled within quoted fields, and closed"
-        advice = _TSV_ADVICE if layout.kind == "tsv" else _CSV_ADVICE
+        hint = "; the rows before it are quoted as in CSV" if layout.kind == "tsv" else ""
+        option = _option("none")
+        advice = (
+            f"Correct the quotes of this row{hint}. If quotes are plain characters, pass {option}."
+        )
         number = layout.first_number + start
         raise bad_value(layout.place, number, None, description, expected, advice) from None
 
@@ -381,7 +389,7 @@ def _wrong_width(fields: Sequence[str], number: int, layout: _Layout) -> CorpusE
     if layout.kind == "tsv" and not layout.is_quoted:
         advice = (
             "Correct the tabs of the row, or delete it. If fields with line ends are quoted, pass "
-            '--quoting minimal (in Python: quoting="minimal").'
+            f"{_option('minimal')}."
         )
     return bad_value(layout.place, number, None, description, expected, advice)
 
@@ -408,7 +416,7 @@ class _Evidence:
     is_plain_table: bool = True
 
     def add(self, fields: Sequence[str], text: str) -> None:
-        """Look at a record: its fields, and how it stands in the file."""
+        """Look at a record: its fields, and its text in the file."""
         for field in fields:
             has_comma = "," in field
             if not has_comma and _STRONG_EVIDENCE.search(field) is None:
@@ -470,7 +478,7 @@ def _are_quoted(path: str, place: str) -> bool:
         description = Unquoted("quotes around several lines in a file of one column")
         advice = (
             "Say what the quotes are: --quoting minimal if a quoted text may have several lines, "
-            '--quoting none if each line is a row (in Python: quoting="none").'
+            f"or if each line is a row, {_option('none')}."
         )
         raise bad_value(place, None, None, description, "rows that are clear", advice)
     return not evidence.loses_rows

@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow as pa
 from .checks import CorpusError, Unquoted, bad_value, check_text
 from .columns import shown_fields
 from .rows import TRANSLATION
-from .tables import FILE, LINE, ROW, Row, fields_of, is_json, values_of
+from .tables import FILE, LINE, ROW, Row, rows_of, values_of
 from .usual_columns import find_column, same_name, usual_column
 
 PART_SEPARATOR = "\n\n"  # between the fields that make one text
@@ -52,13 +53,7 @@ class Chunk:
 
     def rows(self) -> list[Row]:
         """Return the columns of each document, as far as its file has them."""
-        rows: list[Row] = []
-        for batch in self.batches:
-            names = fields_of(batch)
-            columns = [values_of(batch, name) for name in names]
-            for values in zip(*columns, strict=True):
-                rows.append(dict(zip(names, values, strict=True)))
-        return rows
+        return list(chain.from_iterable(map(rows_of, self.batches)))
 
     def table(self, schema: pa.Schema) -> pa.Table:
         """Return the columns of a schema; those that a file lacks are null."""
@@ -82,13 +77,12 @@ def _with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
     """Return the columns of a schema; those that a batch lacks are null."""
     columns = []
     for column in schema:
-        position = batch.schema.get_field_index(column.name)
-        if position < 0:
+        if column.name not in batch.schema.names:
             columns.append(pa.nulls(len(batch), column.type))
-        elif is_json(batch.schema.field(position)):
+        elif isinstance(batch[column.name].type, pa.JsonType):
             columns.append(pa.array(values_of(batch, column.name), column.type))
         else:
-            columns.append(batch.column(position).cast(column.type))
+            columns.append(batch[column.name].cast(column.type))
     return pa.table(columns, schema=schema)
 
 

@@ -1,6 +1,5 @@
 """Find the files of a source of documents: a file, stdin, or a folder of texts or tables."""
 
-import gzip
 import os
 import re
 import shlex
@@ -11,41 +10,33 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from modeling_tmde import TmdeError
 
-from .checks import Unquoted, bad_value
-from .lines import GZIP_ERRORS, read_lines, shown_path
-from .locales import language_of_locale, names_a_language
-from .tables import SETTINGS_SUFFIX, TABLE_FORMATS, Quoting, Row, Table, files_in
+from .languages import language_of_locale, names_a_language
+from .lines import read_lines, shown_path
+from .tables import (
+    FORMATS,
+    SETTINGS_SUFFIX,
+    TABLE_FORMATS,
+    Quoting,
+    Row,
+    Table,
+    files_in,
+    suffix_of,
+)
 
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
-_FORMAT_BY_SUFFIX: dict[str, InputFormat] = {**TABLE_FORMATS, SETTINGS_SUFFIX: "jsonl"}
 # The names of files beside the data of a folder.
 _ABOUT_THE_FOLDER = ("readme", "license", "licence", "notice", "changelog")
 # A file with one of these suffixes is not taken for text, unless the user says so.
-_NO_TEXT = {
-    ".bz2",
-    ".xz",
-    ".zst",
-    ".zip",
-    ".tar",
-    ".tgz",
-    ".arrow",
-    ".npy",
-    ".xml",
-    ".html",
-    ".pdf",
-    ".doc",
-    ".docx",
-    ".odt",
-    ".xls",
-    ".xlsx",
-    ".ods",
-}
-_MEMORY_SUFFIX = ".tmx"
+_NO_TEXT = (
+    *(".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz", ".arrow", ".npy", ".xml", ".html", ".pdf"),
+    *(".doc", ".docx", ".odt", ".xls", ".xlsx", ".ods"),
+)
+_TABLE_SUFFIXES = ", ".join((*TABLE_FORMATS, SETTINGS_SUFFIX))
 _TEXT_SUFFIXES = (".txt", ".md")  # In a folder, such a file is one document.
 # Folders are called `my-notes` and `to_read`, too: of a locale, they name script and region alone.
 _LANGUAGE_FOLDER = re.compile(
@@ -128,7 +119,7 @@ def find_documents(
     """Find the tables of a source.
 
     Args:
-        stack: Removes the temporary files that are made of stdin, pipes and gzipped parquet.
+        stack: Removes the temporary files that are made of stdin and pipes.
         source: A file, `-` for stdin, or a folder.
         format: None for the format of the suffix, or text for stdin.
         left_out: A folder whose files are none of the source.
@@ -150,37 +141,35 @@ def find_documents(
         return _find_in_folder(stack, source, left_out, quoting)
     kind = format or format_of(source)
     name = "stdin" if source == "-" else shown_path(source)
-    return [Table(kind, (_readable_path(stack, source, kind),), name=name, quoting=quoting)]
+    return [Table(kind, (_readable_path(stack, source),), name=name, quoting=quoting)]
 
 
 def format_of(source: str) -> InputFormat:
     """Return the format that the suffix of a file says; a suffix .gz is left out.
 
     Raises:
-        TmdeError: The suffix is that of no input format, or of a translation memory.
+        TmdeError: The suffix is that of no input format, of a translation memory, or of gzipped
+            parquet.
     """
-    suffix = _suffix_of(source)
-    if suffix == _MEMORY_SUFFIX:
+    suffix = suffix_of(source)
+    format = FORMATS.get(suffix)
+    if format == "tmx":
         raise TmdeError(
             f"{source}: found a translation memory, expected documents; write its rows as a table "
             f"(tmde clean {shlex.quote(source)} -o memory.tsv), and read the column of one "
             "language: memory.tsv --field de"
         )
-    if suffix in _NO_TEXT:
-        known_suffixes = ", ".join((".txt", *_FORMAT_BY_SUFFIX))
+    if format == "parquet" and source.lower().endswith(".gz"):
         raise TmdeError(
-            f"{source}: {suffix} is not an input format; expected {known_suffixes}, any of them "
-            "with .gz, or a folder; give --format, or pipe text into -"
+            f"{source}: found gzipped parquet, expected parquet, which is compressed by itself; "
+            f"unpack it (gunzip {shlex.quote(source)})"
         )
-    return _FORMAT_BY_SUFFIX.get(suffix, "text")
-
-
-def _suffix_of(name: str) -> str:
-    """Return the suffix of a file in lower case; that before .gz if it is gzipped."""
-    path = PurePosixPath(name.lower())
-    if path.suffix == ".gz":
-        path = path.with_suffix("")
-    return path.suffix
+    if format is None and suffix in _NO_TEXT:
+        raise TmdeError(
+            f"{source}: {suffix} is not an input format; expected .txt, {_TABLE_SUFFIXES}, all but "
+            ".parquet also with .gz, or a folder; give --format, or pipe text into -"
+        )
+    return cast(InputFormat, format or "text")
 
 
 def _without_suffixes(name: str) -> str:
@@ -202,12 +191,13 @@ def _find_in_folder(
     Raises:
         TmdeError: There are none, there are both, or two texts have one id.
     """
-    known_suffixes = (*_FORMAT_BY_SUFFIX, *_TEXT_SUFFIXES)
-    paths = [path for path in _paths_in(folder, left_out) if _suffix_of(path) in known_suffixes]
     texts: list[str] = []
     tables: list[str] = []
-    for path in without_side_files(paths):
-        if _suffix_of(path) in _TEXT_SUFFIXES:
+    known_paths = [
+        path for path in _paths_in(folder, left_out) if _is_text(path) or _is_table(path)
+    ]
+    for path in without_side_files(known_paths):
+        if _is_text(path):
             texts.append(path)
         else:
             tables.append(path)
@@ -222,15 +212,22 @@ def _find_in_folder(
     if tables:
         return [_table_in(stack, path, quoting) for path in tables]
     if not texts:
-        table_suffixes = ", ".join(_FORMAT_BY_SUFFIX)
         raise TmdeError(
             f"{place}: found no documents in this folder, expected files that end in "
-            f"{' or '.join(_TEXT_SUFFIXES)} (one document each) or tables ({table_suffixes}), any "
-            "of them with .gz"
+            f"{' or '.join(_TEXT_SUFFIXES)} (one document each) or tables ({_TABLE_SUFFIXES}), all "
+            "but .parquet also with .gz"
         )
     text_folder = TextFolder("texts", tuple(texts), name=place, folder=folder)
     _check_ids(place, text_folder.names)
     return [text_folder]
+
+
+def _is_text(path: str) -> bool:
+    return suffix_of(path) in _TEXT_SUFFIXES
+
+
+def _is_table(path: str) -> bool:
+    return FORMATS.get(suffix_of(path)) in get_args(InputFormat)
 
 
 def _paths_in(folder: str, left_out: Path | None) -> list[str]:
@@ -243,9 +240,8 @@ def _paths_in(folder: str, left_out: Path | None) -> list[str]:
 
 
 def _table_in(stack: ExitStack, path: str, quoting: Quoting | None) -> Table:
-    kind = format_of(path)
-    readable_path = _readable_path(stack, path, kind)
-    return Table(kind, (readable_path,), name=shown_path(path), quoting=quoting)
+    name = shown_path(path)
+    return Table(format_of(path), (_readable_path(stack, path),), name=name, quoting=quoting)
 
 
 def _check_ids(folder: str, names: Sequence[str]) -> None:
@@ -262,16 +258,11 @@ def _check_ids(folder: str, names: Sequence[str]) -> None:
 # ---- Files that can be read twice
 
 
-def _readable_path(stack: ExitStack, source: str, kind: InputFormat) -> str:
-    """Return the path of a file that can be read twice, as the readers do.
-
-    Stdin and pipes are copied to a temporary file, and gzipped parquet is unpacked to one.
-    """
+def _readable_path(stack: ExitStack, source: str) -> str:
+    """Return the path of a file that can be read twice; stdin and pipes are copied to one."""
     if source != "-" and Path(source).is_file():
-        if kind == "parquet" and source.lower().endswith(".gz"):
-            return _unpacked(stack, source)
         return source
-    path = _temporary_path(stack)
+    path = Path(stack.enter_context(tempfile.TemporaryDirectory()), "documents")
     with path.open("wb") as copy:
         if source == "-":
             shutil.copyfileobj(sys.stdin.buffer, copy)
@@ -280,34 +271,13 @@ def _readable_path(stack: ExitStack, source: str, kind: InputFormat) -> str:
                 shutil.copyfileobj(stream, copy)
     if not _is_gzipped(path):
         return str(path)
-    if kind == "parquet":
-        return _unpacked(stack, str(path))
     # The suffix tells the readers of text that it is gzipped.
     return str(path.rename(path.with_suffix(".gz")))
-
-
-def _temporary_path(stack: ExitStack) -> Path:
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    return Path(folder, "documents")
 
 
 def _is_gzipped(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-
-
-def _unpacked(stack: ExitStack, source: str) -> str:
-    """Return a temporary file with the content of a gzipped one."""
-    path = _temporary_path(stack)
-    try:
-        with gzip.open(source, "rb") as packed, path.open("wb") as copy:
-            shutil.copyfileobj(packed, copy)
-    except GZIP_ERRORS as error:
-        description = Unquoted(f"a damaged file ({error})")
-        raise bad_value(
-            source, None, None, description, "a gzipped file", "Fetch it again."
-        ) from None
-    return str(path)
 
 
 def without_side_files(names: Sequence[str]) -> list[str]:
@@ -328,9 +298,9 @@ def without_side_files(names: Sequence[str]) -> list[str]:
 
 
 def _is_about_the_folder(name: str) -> bool:
-    path = PurePosixPath(name.lower().removesuffix(".gz"))
-    return path.suffix in (".md", ".txt") and path.stem in _ABOUT_THE_FOLDER
+    stem = _without_suffixes(os.path.basename(name)).lower()
+    return suffix_of(name) in _TEXT_SUFFIXES and stem in _ABOUT_THE_FOLDER
 
 
 def _is_json(name: str) -> bool:
-    return name.lower().removesuffix(".gz").endswith(".json")
+    return suffix_of(name) == SETTINGS_SUFFIX

@@ -7,11 +7,10 @@ file, or tables.
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -21,7 +20,7 @@ from .checks import CorpusError, Unquoted, bad_value
 from .document_fields import Chunk, FieldSelection, missing_columns
 from .document_files import InputFormat, TextFolder, find_documents
 from .lines import shown_path
-from .tables import FILE, LINE, ROW, Quoting, Table, fields_of, is_json, values_of
+from .tables import FILE, LINE, ROW, Quoting, Table, fields_of, values_of
 from .usual_columns import same_name
 
 __all__ = ["VECTOR_COLUMN", "Chunk", "Documents", "InputFormat", "missing_columns"]
@@ -106,7 +105,8 @@ class Documents:
             # A user who names the format knows the file; a suffix alone does not tell of a header.
             tables = [_with_header(tables[0])]
         self._readers = [_Reader(table, selection) for table in tables]
-        self.rows = _row_count(tables)
+        counts = [table.row_count() for table in tables]
+        self.rows = None if None in counts else sum(count or 0 for count in counts)
         fields: dict[str, None] = {}  # in order of appearance
         for reader in self._readers:
             fields |= dict.fromkeys(reader.fields)
@@ -121,24 +121,25 @@ class Documents:
         self.chunks: Iterator[Chunk] = chain(first_chunks, chunks)
 
     def read(self, size: int) -> Iterator[Chunk]:
-        """Yield all documents from the first, `size` at a time; the last chunk may have fewer.
+        """Yield all documents from the first, at most `size` at a time.
 
-        A folder may have thousands of files of a few documents, and a model works on many at once.
+        Small files are joined: a folder may have thousands of files of a few documents, and a model
+        works on many at once.
         """
-        parts = chain.from_iterable(reader.chunks(size) for reader in self._readers)
         waiting: list[Chunk] = []
-        waiting_count = 0
-        for chunk in parts:
-            waiting.append(chunk)
-            waiting_count += len(chunk.texts)
-            if waiting_count >= size:
-                surplus = waiting_count - size
-                end = len(chunk.texts) - surplus
-                waiting[-1] = _slice(chunk, 0, end)
+        count = 0
+        for chunk in chain.from_iterable(reader.chunks(size) for reader in self._readers):
+            if count + len(chunk.texts) > size:
                 yield _joined(waiting)
-                waiting = [_slice(chunk, end, len(chunk.texts))]
-                waiting_count = surplus
-        if waiting_count:
+                waiting = []
+                count = 0
+            waiting.append(chunk)
+            count += len(chunk.texts)
+            if count == size:  # The next documents may be bad, and these are not to be lost.
+                yield _joined(waiting)
+                waiting = []
+                count = 0
+        if waiting:
             yield _joined(waiting)
 
     @cached_property
@@ -154,12 +155,12 @@ class Documents:
             # As it is in the file, with the features of `datasets` in its metadata.
             (batch,) = self._readers[0].typed_batches()
             return batch.schema
-        types: dict[str, _ColumnType] = {}
+        types: dict[str, pa.DataType] = {}
         for reader in self._readers:
             for batch in reader.typed_batches():
                 for name in fields_of(batch):
-                    types.setdefault(name, _ColumnType(name)).widen(batch)
-        return pa.schema([column.field for column in types.values()])
+                    types[name] = _wider_type(types.get(name, pa.null()), batch, name)
+        return pa.schema(list(types.items()))
 
 
 def text_fields_of(field: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -223,8 +224,8 @@ class _Reader:
             if not self._table.has_different_rows:
                 raise
         all_names: dict[str, None] = {}
-        for _, row in self._table.rows():
-            all_names |= dict.fromkeys(row)
+        for batch in self._table.batches():
+            all_names |= dict.fromkeys(fields_of(batch))
         return self._selection.find_columns(list(all_names), self._table.place, advice)
 
     def chunks(self, size: int) -> Iterator[Chunk]:
@@ -248,76 +249,54 @@ class _Reader:
 
     def _kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of a batch that are kept, by the names of their fields."""
-        names = []
+        fields = []
         columns = []
-        for column in batch.schema:
-            name = self.field_of_column.get(column.name, column.name)
-            if column.name in (FILE, ROW, LINE) or self._selection.keeps(name):
-                names.append(column.with_name(name))
-                columns.append(batch[column.name])
-        schema = pa.schema(names, batch.schema.metadata)
+        for field in batch.schema:
+            name = self.field_of_column.get(field.name, field.name)
+            if name in (FILE, ROW, LINE) or self._selection.keeps(name):
+                fields.append(field.with_name(name))
+                columns.append(batch[field.name])
+        schema = pa.schema(fields, batch.schema.metadata)
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-@dataclass
-class _ColumnType:
-    """The type of the values of a column in all files.
+def _wider_type(type: pa.DataType, batch: pa.RecordBatch, name: str) -> pa.DataType:
+    """Return a type for the values of a column of a batch, and for those of another type.
 
-    Attributes:
-        name: The column.
-        type: The type of the values so far.
+    Raises:
+        CorpusError: There is none.
     """
-
-    name: str
-    type: pa.DataType = pa.null()
-
-    @property
-    def field(self) -> pa.Field:
-        """The column as a field of a schema."""
-        return pa.field(self.name, self.type)
-
-    def widen(self, batch: pa.RecordBatch) -> None:
-        """Let the type hold the values of some rows, too.
-
-        Raises:
-            CorpusError: It cannot.
-        """
-        field = batch.schema.field(self.name)
-        if not is_json(field):
-            self._widen_to(field.type, batch)
-            return
-        values = values_of(batch, self.name)
-        try:
-            self._widen_to(pa.array(values).type, batch)
-        except (pa.ArrowException, OverflowError, CorpusError):
-            for number, value in zip(values_of(batch, ROW), values, strict=True):
-                self._widen_to(pa.array([value]).type, batch, number, value)
-
-    def _widen_to(
-        self, type: pa.DataType, batch: pa.RecordBatch, number: int | None = None, value: Any = None
-    ) -> None:
-        own_schema = pa.schema([self.field])
-        other_schema = pa.schema([pa.field(self.name, type)])
-        try:
-            schema = pa.unify_schemas([own_schema, other_schema], promote_options="permissive")
-        except pa.ArrowException:
-            found = Unquoted(f"values of type {type}") if number is None else value
-            advice = "Write the column in the same way in all rows and files."
-            raise bad_value(
-                _place_of(batch),
-                number,
-                self.name,
-                found,
-                f"{self.type} values as in the rows before",
-                advice,
-            ) from None
-        self.type = schema.field(0).type
+    if not isinstance(batch[name].type, pa.JsonType):
+        found = Unquoted(f"values of type {batch[name].type}")
+        return _unified(type, batch[name].type, batch, None, name, found)
+    values = values_of(batch, name)
+    try:
+        return _unified(type, pa.array(values).type, batch, None, name, None)
+    except (pa.ArrowException, OverflowError, CorpusError):
+        pass  # A value is to blame.
+    for number, value in zip(values_of(batch, ROW), values, strict=True):
+        type = _unified(type, pa.array([value]).type, batch, number, name, value)
+    return type
 
 
-def _place_of(batch: pa.RecordBatch) -> str:
-    """Return the file of a batch in messages."""
-    files = values_of(batch, FILE)
-    return files[0] if files else "the input"
+def _unified(
+    type: pa.DataType,
+    other: pa.DataType,
+    batch: pa.RecordBatch,
+    number: int | None,
+    name: str,
+    found: object,
+) -> pa.DataType:
+    """Return a type for the values of two; raise the error of a row of a batch if there is none."""
+    schemas = [pa.schema([(name, type)]), pa.schema([(name, other)])]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        files = values_of(batch, FILE)
+        place = files[0] if files else "the input"
+        expected = f"{type} values as in the rows before"
+        advice = "Write the column in the same way in all rows and files."
+        raise bad_value(place, number, name, found, expected, advice) from None
 
 
 def _tell_renamed(readers: Sequence[_Reader], place: str) -> None:
@@ -329,34 +308,13 @@ def _tell_renamed(readers: Sequence[_Reader], place: str) -> None:
         logger.warning("%s: the column %r is read as %r", place, column, field)
 
 
-def _row_count(tables: Sequence[Table]) -> int | None:
-    """Return the number of all documents; None if it is not known of one file."""
-    total = 0
-    for table in tables:
-        count = table.row_count()
-        if count is None:
-            return None
-        total += count
-    return total
-
-
 def _joined(chunks: Sequence[Chunk]) -> Chunk:
     """Return one chunk with the documents of several; either all have languages, or none has."""
-    batches: list[pa.RecordBatch] = []
-    texts: list[str] = []
-    languages: list[str] = []
-    for chunk in chunks:
-        batches += chunk.batches
-        texts += chunk.texts
-        if chunk.languages is not None:
-            languages += chunk.languages
-    return Chunk(batches, texts, None if chunks[0].languages is None else languages)
-
-
-def _slice(chunk: Chunk, start: int, end: int) -> Chunk:
-    """Return some documents of a chunk of one batch."""
     languages = None
-    if chunk.languages is not None:
-        languages = chunk.languages[start:end]
-    batches = [batch.slice(start, end - start) for batch in chunk.batches]
-    return Chunk(batches, chunk.texts[start:end], languages)
+    if chunks[0].languages is not None:
+        languages = list(chain.from_iterable(chunk.languages or () for chunk in chunks))
+    return Chunk(
+        batches=list(chain.from_iterable(chunk.batches for chunk in chunks)),
+        texts=list(chain.from_iterable(chunk.texts for chunk in chunks)),
+        languages=languages,
+    )

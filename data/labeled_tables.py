@@ -1,43 +1,33 @@
-"""Tables of labeled texts: files and splits of datasets, and the checks of their columns."""
+"""The labeled view of tables: splits of datasets, and the checks of their columns."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
 import datasets
 import numpy as np
+import pyarrow as pa
 
 from tmde.embedding.hub_names import check_repository, is_possible_hub_id
 
 from .checks import Unquoted, bad_value, check_languages
 from .columns import shown_fields
-from .tables import class_names_of, find_tables, is_hub_layout
+from .tables import (
+    ROW,
+    DatasetTable,
+    Table,
+    fields_of,
+    find_tables,
+    is_hub_layout,
+    values_of,
+)
 
 logger = logging.getLogger("tmde.data")
 
 SPLIT_NAMES = {"validation": "dev"}  # names of the Hub, and ours
-_READ_ROWS = 1000  # Rows that are read from a dataset at a time, several times faster than singly.
-
-
-@dataclass(frozen=True)
-class LabeledTable:
-    """Rows of a file or of a split.
-
-    Args:
-        place: Its name in messages.
-        rows: Numbers, from 1, and rows; read once.
-        split: The split that all its rows belong to; None if the source does not say.
-        class_names: By column, the names of its class numbers.
-    """
-
-    place: str
-    rows: Iterable[tuple[int, Mapping[str, object]]]
-    split: str | None = None
-    class_names: dict[str, list[str]] = field(default_factory=dict)
 
 
 def is_dataset(source: str) -> bool:
@@ -71,7 +61,7 @@ def config_names(dataset: str) -> list[str]:
 
 def open_splits(
     source: str, config: str, names: Iterable[str], streaming: bool = False
-) -> dict[str, LabeledTable]:
+) -> dict[str, Table]:
     """Open the named splits that a config has; the Hub's `validation` is `dev`.
 
     Args:
@@ -90,7 +80,7 @@ def open_splits(
     return tables
 
 
-def open_split(source: str, config: str, split: str, streaming: bool = False) -> LabeledTable:
+def open_split(source: str, config: str, split: str, streaming: bool = False) -> Table:
     """Open one split of a config of a dataset.
 
     Args:
@@ -101,10 +91,11 @@ def open_split(source: str, config: str, split: str, streaming: bool = False) ->
     """
     check_repository(source, "dataset")
     dataset = datasets.load_dataset(source, config, split=split, streaming=streaming)
-    return table_of(dataset, f"{source} (config {config}, split {split})", split)
+    place = f"{source} (config {config}, split {split})"
+    return DatasetTable("dataset", (), name=place, split=split, dataset=dataset)
 
 
-def open_named_split(source: str, config: str, split: str, streaming: bool = False) -> LabeledTable:
+def open_named_split(source: str, config: str, split: str, streaming: bool = False) -> Table:
     """Open a split that the user names, by the name of the dataset or by ours.
 
     Args:
@@ -125,28 +116,13 @@ def open_named_split(source: str, config: str, split: str, streaming: bool = Fal
     return tables[name]
 
 
-def table_of(
-    dataset: datasets.Dataset | datasets.IterableDataset, place: str, split: str | None = None
-) -> LabeledTable:
-    """Return the table of a dataset, whose name in messages is `place`."""
-    class_names = class_names_of(dataset.features or {})
-    return LabeledTable(place, enumerate(_dataset_rows(dataset), 1), split, class_names)
-
-
-def _dataset_rows(
-    dataset: datasets.Dataset | datasets.IterableDataset,
-) -> Iterator[dict[str, object]]:
-    for block in dataset.iter(_READ_ROWS):
-        for values in zip(*block.values(), strict=True):
-            yield dict(zip(block, values, strict=True))
-
-
 def read_columns(
-    table: LabeledTable,
+    table: Table,
     texts: Sequence[str],
     values: Sequence[str] = (),
     empty_texts: bool = False,
     head: tuple[int, int] | None = None,
+    batches: Iterable[pa.RecordBatch] | None = None,
 ) -> tuple[list[int], dict[str, list]]:
     """Read the columns of a table.
 
@@ -156,6 +132,7 @@ def read_columns(
         values: Columns that must be there, with values of any kind.
         empty_texts: Keep empty texts, with a warning that counts them, rather than raise.
         head: (n, seed): only the first n rows of a seeded shuffle of the table.
+        batches: The rows to read; None for all.
 
     Returns:
         The rows' numbers, and lists of values by column.
@@ -163,36 +140,33 @@ def read_columns(
     Raises:
         CorpusError: There are no rows, a column is missing, or a text is not one or is empty.
     """
-    rows = list(table.rows)
-    if not rows:
-        raise bad_value(
-            table.place, None, None, Unquoted("no rows"), "some", "Fetch or write the file again."
-        )
-    names = list(rows[0][1])
+    numbers: list[int] = []
+    columns: dict[str, list] = {}
+    for batch in table.batches() if batches is None else batches:
+        columns = columns or {name: [] for name in fields_of(batch)}
+        numbers += values_of(batch, ROW)
+        for name, column in columns.items():
+            column += values_of(batch, name)
+    if not numbers:
+        advice = "Fetch or write the file again."
+        raise bad_value(table.place, None, None, Unquoted("no rows"), "some", advice)
     for name in (*texts, *values):
-        if name not in names:
-            listed = Unquoted(f"the columns {shown_fields(names)}")
+        if name not in columns:
+            listed = Unquoted(f"the columns {shown_fields(list(columns))}")
             raise bad_value(
                 table.place, None, name, listed, f"a column {name!r}", "Rename or add the column."
             )
     if head is not None:
-        rows = _shuffled_head(rows, *head)
-    numbers = []
-    columns: dict[str, list] = {name: [] for name in names}
-    for number, row in rows:
-        numbers.append(number)
+        count, seed = head
+        # The order depends on the seed and the number of rows alone.
+        keys = np.random.default_rng(seed).random(len(numbers))
+        first_rows = np.argsort(keys, kind="stable")[:count].tolist()
+        numbers = [numbers[row] for row in first_rows]
         for name, column in columns.items():
-            column.append(row.get(name))
+            columns[name] = [column[row] for row in first_rows]
     for name in texts:
         _check_texts(table.place, name, numbers, columns[name], empty_texts)
     return numbers, columns
-
-
-def _shuffled_head(rows: Sequence, count: int, seed: int) -> list:
-    """Return the first rows of a shuffle that depends on the seed and the number of rows alone."""
-    keys = np.random.default_rng(seed).random(len(rows))
-    order = np.argsort(keys, kind="stable")
-    return [rows[position] for position in order[:count]]
 
 
 def _check_texts(
@@ -220,7 +194,7 @@ def _check_texts(
 
 
 def read_labels(
-    table: LabeledTable,
+    table: Table,
     column: str,
     numbers: Sequence[int],
     values: Sequence[object],

@@ -3,19 +3,18 @@
 The tasks of `tmde.eval` read the same tables by the same functions.
 """
 
+import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import datasets
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from .checks import Unquoted, bad_value, check_language
-from .iso_codes import iso_of_flores
 from .labeled_tables import (
-    LabeledTable,
     choose_languages,
     config_names,
     is_hub_source,
@@ -24,10 +23,13 @@ from .labeled_tables import (
     read_columns,
     read_labels,
 )
+from .languages import iso_of_flores
 from .mldoc import LABELS as MLDOC_LABELS
 from .mldoc import open_mldoc_split, read_mldoc
-from .parts import AnyDataset
 from .rows import CLASSES
+from .tables import AnyDataset, Table, values_of
+
+logger = logging.getLogger("tmde.data")
 
 XNLI = "facebook/xnli"
 SIB200 = "Davlan/sib200"
@@ -78,7 +80,7 @@ def load_mldoc(
     opener = partial(open_mldoc_split, source, language, split, streaming)
     label = datasets.ClassLabel(names=list(MLDOC_LABELS))
     features = datasets.Features({"text": _TEXT, "label": label})
-    return _dataset_of(opener, partial(_mldoc_columns, clean), features, streaming)
+    return _dataset_of(opener, partial(read_mldoc, clean=clean), features, streaming)
 
 
 def load_xnli(
@@ -155,13 +157,13 @@ def load_sib200(
 # ---- Opening
 
 
-def _open_config(source: str, language: str, split: str, streaming: bool) -> LabeledTable:
+def _open_config(source: str, language: str, split: str, streaming: bool) -> Table:
     _check_dataset(source)
     check_language(language, config_names(source), source)
     return open_named_split(source, language, split, streaming)
 
 
-def _open_sib200(source: str, language: str, split: str, streaming: bool) -> LabeledTable:
+def _open_sib200(source: str, language: str, split: str, streaming: bool) -> Table:
     _check_dataset(source)
     configs = sib200_configs(source)
     code = iso_of_flores(language)
@@ -193,7 +195,7 @@ def open_sib200(
     splits: Sequence[str],
     streaming: bool,
     defaults: Sequence[str],
-) -> dict[str, dict[str, LabeledTable]]:
+) -> dict[str, dict[str, Table]]:
     """Open the splits of several languages, by language and split.
 
     Args:
@@ -213,28 +215,27 @@ def open_sib200(
 # ---- Reading
 
 
-def _mldoc_columns(clean: bool, table: LabeledTable) -> Columns:
-    texts, labels = read_mldoc(table, clean)
-    return {"text": texts, "label": labels}
-
-
-def _xnli_columns(table: LabeledTable) -> Columns:
-    _, columns = read_nli(table)
-    return columns
-
-
-def read_nli(table: LabeledTable, head: tuple[int, int] | None = None) -> tuple[list[int], Columns]:
+def read_nli(
+    table: Table,
+    head: tuple[int, int] | None = None,
+    left_out_label: int | None = None,
+    batches: Iterable[pa.RecordBatch] | None = None,
+) -> tuple[list[int], Columns]:
     """Return the numbers of the rows, and their columns `premise`, `hypothesis` and `label`.
 
     Args:
         table: The table.
         head: See `read_columns`.
+        left_out_label: The label of rows that are left out, with a log of their number.
+        batches: See `read_columns`.
 
     Raises:
         CorpusError: A column is missing, a text is none, or a label is none of the three.
     """
+    if left_out_label is not None:
+        batches = _without_label(table, left_out_label)
     numbers, rows = read_columns(
-        table, ["premise", "hypothesis"], ["label"], empty_texts=True, head=head
+        table, ["premise", "hypothesis"], ["label"], empty_texts=True, head=head, batches=batches
     )
     columns = {
         "premise": rows["premise"],
@@ -244,9 +245,27 @@ def read_nli(table: LabeledTable, head: tuple[int, int] | None = None) -> tuple[
     return numbers, columns
 
 
-def sib200_columns(table: LabeledTable) -> Columns:
+def _without_label(table: Table, label: int) -> list[pa.RecordBatch]:
+    """Return the rows of a table without those of a label."""
+    batches = []
+    left_out = 0
+    for batch in table.batches():
+        has_label = pa.array([value == label for value in values_of(batch, "label")], pa.bool_())
+        batches.append(batch.filter(pc.invert(has_label)))
+        left_out += len(batch) - len(batches[-1])
+    if left_out:
+        logger.info("%s: left out %d pairs without a gold label", table.place, left_out)
+    return batches
+
+
+def _xnli_columns(table: Table, batches: Iterable[pa.RecordBatch] | None = None) -> Columns:
+    _, columns = read_nli(table, batches=batches)
+    return columns
+
+
+def sib200_columns(table: Table, batches: Iterable[pa.RecordBatch] | None = None) -> Columns:
     """Return the checked columns `index_id`, `category` and `text` of a table."""
-    numbers, rows = read_columns(table, ["text"], ["index_id", "category"])
+    numbers, rows = read_columns(table, ["text"], ["index_id", "category"], batches=batches)
     return {
         "index_id": list(map(str, rows["index_id"])),
         "category": read_labels(table, "category", numbers, rows["category"]),
@@ -255,8 +274,8 @@ def sib200_columns(table: LabeledTable) -> Columns:
 
 
 def _dataset_of(
-    opener: Callable[[], LabeledTable],
-    read: Callable[[LabeledTable], Columns],
+    opener: Callable[[], Table],
+    read: Callable[..., Columns],
     features: datasets.Features,
     streaming: bool,
 ) -> AnyDataset:
@@ -278,16 +297,15 @@ def _dataset_of(
 
 
 def _read_rows(
-    opener: Callable[[], LabeledTable], read: Callable[[LabeledTable], Columns]
+    opener: Callable[[], Table], read: Callable[..., Columns]
 ) -> Iterator[dict[str, object]]:
     """Yield the checked rows of a table, read in blocks."""
     table = opener()
-    rows = iter(table.rows)
-    block = list(islice(rows, _BLOCK_ROWS))
-    while True:
-        columns = read(replace(table, rows=block))  # An empty table is an error.
+    is_empty = True
+    for batch in table.batches(_BLOCK_ROWS):
+        is_empty = False
+        columns = read(table, batches=[batch])
         for values in zip(*columns.values(), strict=True):
             yield dict(zip(columns, values, strict=True))
-        block = list(islice(rows, _BLOCK_ROWS))
-        if not block:
-            return
+    if is_empty:
+        read(table)  # It raises an error.

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import datasets
 
-from .parts import AnyDataset, Part
+from .parts import Part
 from .rows import DOCUMENT_ID, with_reading_orders
+from .tables import AnyDataset
 
 logger = logging.getLogger("tmde.data")
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+import pyarrow as pa
 
 from .checks import bad_value, check_language
 from .labeled_tables import (
     SPLIT_NAMES,
-    LabeledTable,
     choose_languages,
     config_names,
     is_hub_source,
@@ -20,8 +22,8 @@ from .labeled_tables import (
     read_columns,
     read_labels,
 )
-from .lines import read_lines, shown_path
-from .tables import files_in
+from .lines import read_lines
+from .tables import Row, Table, files_in
 
 LABELS = ("CCAT", "ECAT", "GCAT", "MCAT")
 # Names of languages in file names and configs.
@@ -69,7 +71,7 @@ def open_mldoc(
     splits: Sequence[str],
     streaming: bool = False,
     defaults: Sequence[str] = (),
-) -> dict[str, dict[str, LabeledTable]]:
+) -> dict[str, dict[str, Table]]:
     """Open the splits that a source has, by language and split.
 
     Args:
@@ -82,7 +84,7 @@ def open_mldoc(
     Raises:
         CorpusError: There are no such files, or a language is missing.
     """
-    tables: dict[str, dict[str, LabeledTable]] = {}
+    tables: dict[str, dict[str, Table]] = {}
     if is_hub_source(source):
         configs = _configs(source)
         for language in choose_languages(source, languages, configs, defaults):
@@ -97,9 +99,7 @@ def open_mldoc(
     return tables
 
 
-def open_mldoc_split(
-    source: str, language: str, split: str, streaming: bool = False
-) -> LabeledTable:
+def open_mldoc_split(source: str, language: str, split: str, streaming: bool = False) -> Table:
     """Open one split in one language.
 
     Args:
@@ -137,31 +137,34 @@ def mldoc_split(name: str) -> str:
     return _SPLITS.get(name.replace(".", ""), name)
 
 
-def read_mldoc(table: LabeledTable, clean: bool = True) -> tuple[list[str], list[str]]:
-    """Return the texts and the labels of a table.
+def read_mldoc(
+    table: Table, clean: bool = True, batches: Iterable[pa.RecordBatch] | None = None
+) -> dict[str, list]:
+    """Return the columns `text` and `label` of a table.
 
     Args:
-        table: The table, with the columns `label` and `text`.
+        table: The table.
         clean: Clean the texts as LASER's mldoc.sh does.
+        batches: See `read_columns`.
 
     Raises:
         CorpusError: A column is missing, a text is none, or a label is none of `LABELS`.
     """
-    numbers, rows = read_columns(table, ["text"], ["label"], empty_texts=True)
+    numbers, rows = read_columns(table, ["text"], ["label"], empty_texts=True, batches=batches)
     labels = read_labels(table, "label", numbers, rows["label"], LABELS)
     texts = rows["text"]
-    if clean:
-        texts = _clean(texts)
-    return texts, labels
+    for pattern, replacement in _CLEANING if clean else ():
+        texts = [pattern.sub(replacement, text) for text in texts]
+    return {"text": texts, "label": labels}
 
 
-def _find_files(folder: str) -> Mapping[str, Mapping[str, LabeledTable]]:
+def _find_files(folder: str) -> Mapping[str, Mapping[str, Table]]:
     """Return the files of a folder by language and split.
 
     Raises:
         CorpusError: There are none.
     """
-    files: dict[str, dict[str, LabeledTable]] = defaultdict(dict)
+    files: dict[str, dict[str, Table]] = defaultdict(dict)
     for path in map(Path, files_in(folder)):
         languages = []
         split_parts = []
@@ -173,34 +176,31 @@ def _find_files(folder: str) -> Mapping[str, Mapping[str, LabeledTable]]:
                 split_parts.append(part)
         split = _SPLITS.get("".join(split_parts))
         if len(languages) == 1 and split is not None:
-            files[languages[0]][split] = LabeledTable(shown_path(path), _read_file(str(path)))
+            files[languages[0]][split] = MldocFile("mldoc", (str(path),))
     if not files:
         raise bad_value(folder, None, "source", folder, "a folder with MLDoc's files", ADVICE)
     return files
 
 
-def _clean(texts: Sequence[str]) -> list[str]:
-    """Return the texts as LASER's script cleans them."""
-    cleaned = list(texts)
-    for pattern, replacement in _CLEANING:
-        cleaned = [pattern.sub(replacement, text) for text in cleaned]
-    return cleaned
+@dataclass(frozen=True)
+class MldocFile(Table):
+    """A file of the script: a label, a tab and a text on each line."""
 
+    def _numbered_rows(self) -> Iterator[tuple[int, Row]]:
+        """Yield the rows.
 
-def _read_file(path: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the numbered rows of a file of the script.
-
-    Raises:
-        CorpusError: A line has no tab.
-    """
-    for number, line in read_lines(path):
-        label, tab, text = line.partition("\t")
-        if not tab:
-            advice = (
-                "Correct the line; MLDoc's index files must first go through generate_documents.py."
-            )
-            raise bad_value(path, number, None, line, "label<TAB>text", advice)
-        yield number, {"label": label, "text": _decode(path, number, text)}
+        Raises:
+            CorpusError: A line has no tab.
+        """
+        for number, line in read_lines(self.paths[0], self.place):
+            label, tab, text = line.partition("\t")
+            if not tab:
+                advice = (
+                    "Correct the line; MLDoc's index files must first go through "
+                    "generate_documents.py."
+                )
+                raise bad_value(self.place, number, None, line, "label<TAB>text", advice)
+            yield number, {"label": label, "text": _decode(self.place, number, text)}
 
 
 def _decode(path: str, number: int, text: str) -> str:

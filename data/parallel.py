@@ -2,43 +2,27 @@
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 
 import datasets
 
-from .checked_files import open_checked
 from .checks import CorpusError, Unquoted, bad_value, check_languages
-from .columns import (
-    ColumnPairs,
-    check_columns,
-    column_pairs,
-    missing_languages_error,
-    shown_fields,
-)
+from .columns import check_columns, column_pairs, missing_languages_error, shown_fields
 from .lines import shown_path
 from .mixing import limits_of, mix
-from .parts import AnyDataset, Part, PartOpener, RowSource
+from .parts import Part, PartOpener, RowSource
 from .report import CorpusReport
 from .row_checks import (
     BATCH_ROWS,
     COUNTED_FEATURES,
     FEWEST_TEXTS,
-    Columns,
     RowChecker,
-    check_table,
+    check_rows,
+    open_checked,
 )
-from .rows import (
-    ANCHOR,
-    CLASSES,
-    LABEL,
-    NLI_TEXTS,
-    POSITIVE,
-    SOURCE_ROW,
-    features_of,
-    triple_texts,
-)
-from .tables import Quoting, Table, class_names_of
+from .rows import ANCHOR, CLASSES, LABEL, NLI_TEXTS, POSITIVE, features_of, triple_texts
+from .tables import AnyDataset, DatasetTable, Quoting
 
 # Rows of a dataset that are checked at a time. A stream takes fewer, because its reader waits for
 # the first one.
@@ -169,12 +153,11 @@ def load_parallel(
     if labels:
         text_names = tuple(sorted(NLI_TEXTS))
         pivot_languages = None
-    config_languages = requested
-    if ANCHOR in (requested or ()):  # No config is named by a text of a triple.
-        config_languages = None
     opener = PartOpener(
         text_names=text_names,
-        languages=config_languages,
+        # No config is named by a text of a triple.
+        languages=None if ANCHOR in (requested or ()) else requested,
+        columns=pairs,
         pivot_languages=pivot_languages,
         split=split,
         streaming=streaming,
@@ -183,30 +166,32 @@ def load_parallel(
         revision=revision,
         token=token,
         max_rows=max_rows,
-        columns=pairs,
         quoting=quoting,
     )
     parts: list[Part] = []
     for number, element in enumerate(sources, 1):
         dataset_place = _DATASET if len(sources) == 1 else f"{_DATASET} {number}"
         parts += opener.open(element, dataset_place)
-    fields = _fields_of(parts)
+    fields = list(dict.fromkeys(field for part in parts for field in part.fields))
+    available = {language for part in parts for language in part.languages}
     if fields:
         check_columns(pairs, fields, place)
-    _check_target_columns(target_columns, parts, place)
-    chosen = _choose_languages(parts, text_names, pivot_languages, place, fewest_texts)
-    loader = _PartLoader(
+    _check_target_columns(target_columns, available, fields, place)
+    chosen = _choose_languages(available, fields, text_names, pivot_languages, place, fewest_texts)
+    checker = RowChecker(
         languages=chosen,
         raise_on_bad=bad_rows == "raise",
-        features=features_of(chosen, document_ids, labels, places),
-        report=report,
-        streaming=streaming,
         columns=pairs,
+        has_places=places,
         fewest_texts=fewest_texts,
+        needed_texts=(ANCHOR, POSITIVE) if triple_texts(chosen) else (),
     )
+    features = features_of(chosen, document_ids, labels, places)
     # A stream is cut at the end, because nobody knows yet how many rows each part gives.
     limits = limits_of(parts, None if streaming else max_rows, temperature)
-    loaded = [loader.load(part, limit) for part, limit in zip(parts, limits, strict=True)]
+    loaded = []
+    for part, limit in zip(parts, limits, strict=True):
+        loaded.append(_load_part(part, limit, checker, features, report, streaming))
     rows = mix(loaded, parts, temperature, seed)
     if streaming:
         return rows if max_rows is None else rows.take(max_rows)
@@ -261,23 +246,18 @@ def _place_of(sources: Sequence[RowSource]) -> str:
     """Return the sources in error messages."""
     names = []
     for source in sources:
-        is_dataset = isinstance(source, datasets.Dataset | datasets.IterableDataset)
-        is_path = isinstance(source, str | os.PathLike)
-        name = shown_path(source) if is_path else str(source)
-        names.append(_DATASET if is_dataset else name)
+        if isinstance(source, str | os.PathLike):
+            names.append(shown_path(source))
+        elif isinstance(source, Mapping):
+            names.append(str(source))
+        else:
+            names.append(_DATASET)
     return " + ".join(names)
 
 
-def _fields_of(parts: Sequence[Part]) -> list[str]:
-    """Return the fields of all parts, in order of appearance."""
-    fields: dict[str, None] = {}
-    for part in parts:
-        fields |= dict.fromkeys(part.fields)
-    return list(fields)
-
-
 def _choose_languages(
-    parts: Sequence[Part],
+    available: set[str],
+    fields: Sequence[str],
     text_names: tuple[str, ...] | None,
     pivot_languages: Sequence[str] | None,
     place: str,
@@ -288,17 +268,15 @@ def _choose_languages(
     Raises:
         CorpusError: A requested language is in no part, or there are fewer than `fewest`.
     """
-    available: set[str] = set()
-    for part in parts:
-        available.update(part.languages)
     requested = [*(text_names or ()), *(pivot_languages or ())]
-    unnamed = [field for field in _fields_of(parts) if field not in available]
-    if len(available) < fewest and unnamed and not _is_one_asked_for(requested, available):
+    unnamed = [field for field in fields if field not in available]
+    has_all_requested = bool(requested) and set(requested) <= set(available)
+    if len(available) < fewest and unnamed and not has_all_requested:
         wanted = requested or EXAMPLE_LANGUAGES
         missing = [name for name in wanted if name not in available]
         raise missing_languages_error(place, unnamed, missing)
     if ANCHOR in requested and not triple_texts(available):
-        raise missing_languages_error(place, _fields_of(parts), requested)
+        raise missing_languages_error(place, fields, requested)
     check_languages(requested, available, place)
     chosen = text_names or tuple(sorted(available))
     if ANCHOR in chosen:
@@ -309,15 +287,14 @@ def _choose_languages(
     return chosen
 
 
-def _check_target_columns(names: Sequence[str], parts: Sequence[Part], place: str) -> None:
+def _check_target_columns(
+    names: Sequence[str], available: Collection[str], fields: Sequence[str], place: str
+) -> None:
     """Raise [`CorpusError`] if no part has a text of one of these names."""
-    available: set[str] = set()
-    for part in parts:
-        available.update(part.languages)
     for name in names:
         if name in available:
             continue
-        expected = f"one of the columns {shown_fields(_fields_of(parts) or sorted(available))}"
+        expected = f"one of the columns {shown_fields(fields or sorted(available))}"
         advice = (
             "Correct the name, or add the text where those of the languages stand: in "
             "`translation`, or in a column of its own."
@@ -325,110 +302,70 @@ def _check_target_columns(names: Sequence[str], parts: Sequence[Part], place: st
         raise bad_value(place, None, name, Unquoted("no such text"), expected, advice)
 
 
-def _is_one_asked_for(requested: Sequence[str], available: Collection[str]) -> bool:
-    """Return whether languages are requested, and the data has all of them."""
-    return bool(requested) and set(requested) <= set(available)
+def _load_part(
+    part: Part,
+    limit: int | None,
+    checker: RowChecker,
+    features: datasets.Features,
+    report: CorpusReport,
+    streaming: bool,
+) -> AnyDataset:
+    """Return the good rows among the first `limit` of a part.
 
+    The checked rows of a dataset are cached, and the counts are made from the cache; a stream
+    counts as it is read.
 
-@dataclass(frozen=True)
-class _PartLoader:
-    """Loads the good rows of a part.
-
-    Attributes:
-        languages: The languages to load, sorted.
-        raise_on_bad: Whether a bad row raises an error.
+    Args:
+        part: The part.
+        limit: How many rows to read; None for all.
+        checker: What checks the rows of all parts.
         features: The columns of the result.
         report: The counts that are filled in.
-        streaming: Whether to return streams.
-        columns: Names, and the fields that the user says hold them.
-        fewest_texts: How many texts a row needs.
+        streaming: Whether to return a stream.
     """
-
-    languages: tuple[str, ...]
-    raise_on_bad: bool
-    features: datasets.Features
-    report: CorpusReport
-    streaming: bool
-    columns: ColumnPairs
-    fewest_texts: int
-
-    def load(self, part: Part, limit: int | None) -> AnyDataset:
-        """Return the good rows among the first `limit` of a part.
-
-        The checked rows of a dataset are cached, and the counts are made from the cache; a stream
-        counts as it is read.
-        """
-        checker = self._checker(part)
-        if isinstance(part.source, Table):
-            checked = open_checked(part.source, limit, checker, self.streaming)
-        else:
-            checked = self._check_dataset(part.source, limit, checker)
-        if self.streaming:
-            keep_good_rows = partial(_keep_rows, checker.place, self.report, list(self.features))
-            return checked.map(
-                keep_good_rows,
-                with_indices=True,
-                batched=True,
-                batch_size=BATCH_ROWS,
-                remove_columns=list(checker.features),
-                features=self.features,
-            )
-        counted = checked.select_columns(list(COUNTED_FEATURES))[:]
-        good_rows = self.report.add(part.place, counted, len(checked))
-        rows = checked.select_columns(list(self.features))
-        if len(good_rows) == len(rows):
-            return rows
-        return rows.select(good_rows)
-
-    def _checker(self, part: Part) -> RowChecker:
-        needed_texts: tuple[str, ...] = ()
-        if triple_texts(self.languages):
-            needed_texts = (ANCHOR, POSITIVE)
-        return RowChecker(
-            place=part.place,
-            languages=self.languages,
-            has_other_languages=not set(part.languages) <= set(self.languages),
-            raise_on_bad=self.raise_on_bad,
-            class_names=_class_names(part.source) if LABEL in self.features else (),
-            columns=self.columns,
-            has_cells=_has_cells(part.source),
-            has_places=SOURCE_ROW in self.features,
-            fewest_texts=self.fewest_texts,
-            needed_texts=needed_texts,
-        )
-
-    def _check_dataset(
-        self, rows: AnyDataset, limit: int | None, checker: RowChecker
-    ) -> AnyDataset:
-        if limit is not None:
-            rows = rows.take(limit)
+    table = part.table
+    class_names: list[str] = []
+    if LABEL in features:
+        class_names = table.class_names.get(LABEL, list(CLASSES))
+    checker = replace(
+        checker,
+        place=table.place,
+        has_other_languages=not set(part.languages) <= set(checker.languages),
+        class_names=tuple(name.lower() for name in class_names),
+        has_cells=table.format in FORMATS_WITH_CELLS,
+    )
+    if isinstance(table, DatasetTable):
+        rows = table.dataset if limit is None else table.dataset.take(limit)
         checked = rows.with_format("arrow").map(
-            partial(check_table, checker=checker),
+            partial(check_rows, checker=checker),
             with_indices=True,
             batched=True,
-            batch_size=BATCH_ROWS if self.streaming else TABLE_ROWS,
+            batch_size=BATCH_ROWS if streaming else TABLE_ROWS,
             features=checker.features,
         )
-        return checked.with_format(None)
-
-
-def _class_names(source: Table | AnyDataset) -> tuple[str, ...]:
-    """Return the names of the classes that the numbers of labels mean, in lower case."""
-    if isinstance(source, Table):
-        class_names = source.class_names()
+        checked = checked.with_format(None)
     else:
-        class_names = class_names_of(source.features or {})
-    return tuple(name.lower() for name in class_names.get(LABEL, CLASSES))
-
-
-def _has_cells(source: Table | AnyDataset) -> bool:
-    """Return whether a row of a source says by an empty cell or line that it lacks a language."""
-    return isinstance(source, Table) and source.format in FORMATS_WITH_CELLS
+        checked = open_checked(table, limit, checker, streaming)
+    if streaming:
+        return checked.map(
+            partial(_keep_rows, table.place, report, list(features)),
+            with_indices=True,
+            batched=True,
+            batch_size=BATCH_ROWS,
+            remove_columns=list(checker.features),
+            features=features,
+        )
+    counted = checked.select_columns(list(COUNTED_FEATURES))[:]
+    good_rows = report.add(table.place, counted, len(checked))
+    rows = checked.select_columns(list(features))
+    if len(good_rows) == len(rows):
+        return rows
+    return rows.select(good_rows)
 
 
 def _keep_rows(
-    place: str, report: CorpusReport, names: list[str], batch: Columns, indices: list[int]
-) -> Columns:
+    place: str, report: CorpusReport, names: list[str], batch: dict[str, list], indices: list[int]
+) -> dict[str, list]:
     """Count a batch of checked rows, and return the columns `names` of the good ones."""
     good_rows = report.add(place, batch, indices[-1] + 1)
     columns = {}

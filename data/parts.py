@@ -2,42 +2,40 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TypeAlias
 
 import datasets
 
 from tmde.embedding.hub_names import check_repository
 
 from .checks import CorpusError, Unquoted, bad_value, check_languages, is_code
-from .columns import SEEN_ROWS, ColumnPairs, header_of_rows
+from .columns import SEEN_ROWS, ColumnPairs, column_pairs, header_of, one_of_each
+from .languages import names_a_language
 from .sample import LANGUAGES, sample_parallel
-from .tables import Quoting, Table, find_tables
+from .tables import AnyDataset, DatasetTable, Quoting, Table, find_tables
 
-AnyDataset: TypeAlias = datasets.Dataset | datasets.IterableDataset
 Source = str | os.PathLike | Mapping[str, str | os.PathLike]
 RowSource = Source | AnyDataset
 
 SAMPLE_ROWS = 20_000
 SAMPLE_SPLITS = {"validation": "dev"}  # other names of its splits
+FIRST_ROWS = 1000  # rows of a file that are read for languages that not every row has
 
 
-@dataclass
+@dataclass(frozen=True)
 class Part:
     """What temperature mixes: a file, or a config of a Hub dataset.
 
     Attributes:
-        source: A file, or rows with `translation` or one column per language.
-        place: Its name in messages.
+        table: Its rows, with `translation` or one column per language.
         languages: The languages it holds; of a JSONL file at least the requested ones.
         fields: Its fields; empty if they are not looked at.
         rows: The number of its rows; None if it is not known.
         is_config: Whether it is a config of a Hub dataset.
     """
 
-    source: Table | AnyDataset
-    place: str
+    table: Table
     languages: Sequence[str]
     fields: Sequence[str] = ()
     rows: int | None = None
@@ -52,6 +50,7 @@ class PartOpener:
         text_names: The fields that hold texts, whatever they look like; None for all fields that
             are named by language codes.
         languages: The requested languages, sorted; None for all.
+        columns: Names, and the fields that the user says hold them.
         pivot_languages: See `load_parallel`, as the following ones.
         split: The split of a Hub dataset or of the sample.
         streaming: Whether to return streams.
@@ -60,12 +59,12 @@ class PartOpener:
         revision: The revision of a Hub dataset.
         token: The token for private Hub datasets.
         max_rows: How many rows of the sample to make.
-        columns: Names, and the fields that the user says hold them.
         quoting: What the quotes of CSV and TSV are; None to find out.
     """
 
     text_names: tuple[str, ...] | None
     languages: tuple[str, ...] | None
+    columns: ColumnPairs
     pivot_languages: Sequence[str] | None
     split: str
     streaming: bool
@@ -74,8 +73,7 @@ class PartOpener:
     revision: str | None
     token: str | bool | None
     max_rows: int | None
-    columns: ColumnPairs = ()
-    quoting: Quoting | None = None
+    quoting: Quoting | None
 
     def open(self, source: RowSource, place: str) -> list[Part]:
         """Return the parts of one source.
@@ -89,80 +87,67 @@ class PartOpener:
         """
         if isinstance(source, datasets.Dataset | datasets.IterableDataset):
             self._check_file_options(place)
-            return [self._dataset_part(source, place)]
+            # Nobody knows what a row of a stream costs.
+            seen_rows = SEEN_ROWS if isinstance(source, datasets.Dataset) else 1
+            return [self._part(self._dataset_table(source, place), seen_rows)]
         if source == "sample":
-            return [self._sample_part()]
-        tables: list[Table] | None
-        if isinstance(source, Mapping):
-            tables = find_tables(source)
-        else:
-            source = os.path.expanduser(os.fspath(source))
-            tables = find_tables(source, self.quoting)
-            if tables is None:
-                return self._config_parts(source)
+            split = SAMPLE_SPLITS.get(self.split, self.split)
+            rows = sample_parallel(self.max_rows or SAMPLE_ROWS, split=split, seed=self.seed)
+            table = self._dataset_table(rows, f"sample (split {self.split})")
+            return [Part(table, LANGUAGES, rows=len(rows))]
+        tables = find_tables(source, self.quoting)
+        if tables is None:
+            return self._config_parts(os.path.expanduser(str(source)))
         self._check_file_options(str(source))
-        return [self._file_part(table) for table in tables]
+        return list(map(self._part, tables))
 
-    def _sample_part(self) -> Part:
-        split = SAMPLE_SPLITS.get(self.split, self.split)
-        rows = sample_parallel(self.max_rows or SAMPLE_ROWS, split=split, seed=self.seed)
-        place = f"sample (split {self.split})"
-        if self.streaming:
-            return Part(rows.to_iterable_dataset(), place, LANGUAGES, rows=len(rows))
-        return Part(rows, place, LANGUAGES, rows=len(rows))
+    def _dataset_table(self, rows: AnyDataset, place: str) -> DatasetTable:
+        if self.streaming and isinstance(rows, datasets.Dataset):
+            rows = rows.to_iterable_dataset()
+        return DatasetTable("dataset", (), name=place, dataset=rows)
 
-    def _dataset_part(self, rows: AnyDataset, place: str) -> Part:
-        count = None
-        seen_rows = 1  # Nobody knows what a row of a stream costs.
-        if isinstance(rows, datasets.Dataset):
-            count = len(rows)
-            seen_rows = SEEN_ROWS
-            if self.streaming:
-                rows = rows.to_iterable_dataset()
-        first_rows = islice(rows.with_format(None), seen_rows)
-        header = header_of_rows(first_rows, place, self.text_names, self.columns)
-        return Part(rows, place, header.languages, header.fields, count)
-
-    # ---- Hub datasets
+    def _part(self, table: Table, seen_rows: int = SEEN_ROWS) -> Part:
+        count = table.row_count()
+        batches = table.batches()
+        if not table.has_different_rows:
+            batches = islice(table.batches(seen_rows), 1)
+        header = header_of(
+            batches, table.place, self.text_names, self.columns, table.format == "moses"
+        )
+        return Part(table, header.languages, header.fields, count)
 
     def _config_parts(self, path: str) -> list[Part]:
+        """Return a part for each config of a Hub dataset."""
         check_repository(path, "dataset", self.token)
         if self.config is None:
             names = datasets.get_dataset_config_names(
                 path, revision=self.revision, token=self.token
             )
             configs = select_configs(names, self.languages, self.pivot_languages, path)
-        elif isinstance(self.config, str):
-            configs = [self.config]
         else:
-            configs = list(self.config)
-        return [self._config_part(path, config) for config in configs]
+            configs = [self.config] if isinstance(self.config, str) else list(self.config)
+        parts = []
+        for config in configs:
+            rows = datasets.load_dataset(
+                path,
+                config,
+                split=self.split,
+                streaming=self.streaming,
+                revision=self.revision,
+                token=self.token,
+            )
+            place = f"{path} (config {config}, split {self.split})"
+            part = self._part(self._dataset_table(rows, place))
+            count = part.rows or self._stated_count(rows)
+            parts.append(replace(part, rows=count, is_config=True))
+        return parts
 
-    def _config_part(self, path: str, config: str) -> Part:
-        rows = datasets.load_dataset(
-            path,
-            config,
-            split=self.split,
-            streaming=self.streaming,
-            revision=self.revision,
-            token=self.token,
-        )
-        place = f"{path} (config {config}, split {self.split})"
-        count = self._row_count(rows)
-        first_rows = islice(rows, SEEN_ROWS)
-        header = header_of_rows(first_rows, place, self.text_names, self.columns)
-        return Part(rows, place, header.languages, header.fields, count, is_config=True)
-
-    def _row_count(self, rows: AnyDataset) -> int | None:
-        """Return the number of rows; of a stream the one that its card states, if it does."""
-        if isinstance(rows, datasets.Dataset):
-            return len(rows)
+    def _stated_count(self, rows: AnyDataset) -> int | None:
+        """Return the number of rows that the card of a dataset states, if it does."""
         split_info = (rows.info.splits or {}).get(self.split)
         if split_info is None:
             return None
         return split_info.num_examples or None
-
-    # ---- Files
 
     def _check_file_options(self, place: str) -> None:
         is_slice = "[" in self.split
@@ -177,14 +162,6 @@ class PartOpener:
             "a folder laid out like a Hub dataset lists `configs` in its README.md."
         )
         raise bad_value(place, None, "config", options, expected, advice)
-
-    def _file_part(self, table: Table) -> Part:
-        count = table.row_count()
-        rows = (row for _, row in table.rows(SEEN_ROWS))
-        header = header_of_rows(
-            rows, table.place, self.text_names, self.columns, table.has_different_rows
-        )
-        return Part(table, table.place, header.languages, header.fields, count)
 
 
 def select_configs(
@@ -244,3 +221,63 @@ def _no_config_error(
     expected = f"a pair such as 'de-en' of {sorted(wanted)} with a pivot of {sorted(pivots)}"
     advice = "Change the languages, or pass config='...' with the one (or a list of those) to load."
     return bad_value(place, None, "config", description, expected, advice)
+
+
+def languages_of(
+    sources: Source | Sequence[Source],
+    columns: Mapping[str, str] | None = None,
+    split: str = "train",
+    quoting: Quoting | None = None,
+) -> list[str]:
+    """Return the languages of sources of parallel text, in order of appearance.
+
+    Only schemas, headers, names of files and configs, or the first rows are read. A locale such as
+    `de-DE` is its language. Beside a column `en`, one of `en-US` is left out.
+
+    Args:
+        sources: One of, or a list of, what `load_parallel` takes.
+        columns: The column of each language whose column is not named by its code,
+            `{"de": "Source"}`.
+        split: The split of a Hub dataset.
+        quoting: What the quotes of CSV and TSV are; None to find out.
+
+    Raises:
+        CorpusError: No file is there, its columns are no languages, or two of them, such as
+            `en-US` and `en-GB`, are one language.
+        OSError: A Hub dataset can't be reached.
+
+    Example:
+        >>> languages_of("sample")
+        ['de', 'en', 'es', 'fr', 'it']
+    """
+    pairs = column_pairs(columns)
+    if isinstance(sources, str | os.PathLike | Mapping):
+        sources = [sources]
+    languages: dict[str, None] = {}
+    for source in sources:
+        languages |= dict.fromkeys(_languages_of_source(source, pairs, split, quoting))
+    return list(languages)
+
+
+def _languages_of_source(
+    source: Source, columns: ColumnPairs, split: str, quoting: Quoting | None
+) -> list[str]:
+    if source == "sample":
+        return list(LANGUAGES)
+    tables = find_tables(source, quoting)
+    if tables is None:
+        path = os.path.expanduser(str(source))
+        configs = datasets.get_dataset_config_names(path)
+        codes = dict.fromkeys(code for name in language_pairs(configs) for code in name.split("-"))
+        if not codes and len(configs) > 1:
+            codes = dict.fromkeys(filter(names_a_language, configs))
+        if codes:
+            return list(codes)
+        rows = datasets.load_dataset(path, configs[0], split=split, streaming=True)
+        tables = [DatasetTable("dataset", (), name=path, dataset=rows)]
+    languages: dict[str, None] = {}
+    for table in tables:
+        batches = islice(table.batches(FIRST_ROWS), 1)
+        header = header_of(batches, table.place, None, columns, table.format == "moses")
+        languages |= dict.fromkeys(one_of_each(header.languages, table.place))
+    return list(languages)

@@ -1,22 +1,20 @@
 """Check the rows of a corpus: texts are texts, a row has enough of them, and labels are known."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
 
 import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from datasets.builder import Key
 
 from .checks import CorpusError, Unquoted, bad_value, check_text
-from .columns import ColumnPairs, fields_by_name, texts_of
+from .columns import ColumnPairs, Values, as_list, named_columns, texts_of
 from .report import BAD_STATES, MAX_EXAMPLES, RowState
-from .rows import CLASSES, DOCUMENT_ID, LABEL, SOURCE_FILE, SOURCE_ROW, features_of
-from .tables import ROW, Row, Table, blocks_of, fields_of, values_of
-
-Columns = Mapping[str, list | pa.Array]
+from .rows import CLASSES, DOCUMENT_ID, LABEL, SOURCE_FILE, SOURCE_ROW, TRANSLATION, features_of
+from .tables import ROW, AnyDataset, Table, batch_of_rows, values_of
 
 BATCH_ROWS = 500  # rows that a stream reads and checks ahead of the one it yields
 FEWEST_TEXTS = 2  # texts that a row of parallel text needs
@@ -35,29 +33,29 @@ class _CheckedRows:
     """What the checks say about n rows.
 
     Attributes:
+        numbers: The number of each row, (n,).
         texts: The texts of each language, (n,) each.
         present: Whether a row has a text of a language, (n, languages).
         empty: Whether that text is only whitespace, (n, languages).
-        raw_labels: The labels as the source writes them, (n,).
+        labels: The labels as the source writes them, (n,).
         unlabeled: Whether a row lacks the label that it needs, (n,).
-        states: The [`RowState`] of each row, (n,).
     """
 
+    numbers: Sequence[int]
     texts: list[pa.Array]
     present: np.ndarray
     empty: np.ndarray
-    raw_labels: Sequence
+    labels: Sequence
     unlabeled: np.ndarray
-    states: np.ndarray
 
 
 @dataclass(frozen=True)
 class RowChecker:
-    """Checks the rows of one file or data set.
+    """Checks the rows of one table.
 
     Attributes:
-        place: Its name in messages.
         languages: The requested languages, sorted.
+        place: The table in messages.
         has_other_languages: Whether the source has further languages. A row without two of the
             requested ones is not bad then.
         raise_on_bad: Whether a bad row raises an error; otherwise it is counted.
@@ -71,10 +69,10 @@ class RowChecker:
         needed_texts: The texts that every row needs, whatever its other texts are.
     """
 
-    place: str
     languages: tuple[str, ...]
-    has_other_languages: bool
-    raise_on_bad: bool
+    place: str = ""
+    has_other_languages: bool = False
+    raise_on_bad: bool = False
     class_names: tuple[str, ...] = ()
     columns: ColumnPairs = ()
     has_cells: bool = False
@@ -90,12 +88,8 @@ class RowChecker:
         )
         return datasets.Features(columns | COUNTED_FEATURES)
 
-    def check(self, columns: Columns, numbers: Sequence[int]) -> pa.Table:
-        """Check some rows.
-
-        Args:
-            columns: The texts by language, and perhaps `doc_id` and `label`.
-            numbers: The number of each row in its file.
+    def check(self, batch: pa.RecordBatch) -> pa.Table:
+        """Check the rows of a batch.
 
         Returns:
             All rows, good and bad, with the columns of [`features_of`], the number of their
@@ -105,51 +99,58 @@ class RowChecker:
         Raises:
             CorpusError: A value is not a text; with `raise_on_bad` also a bad row.
         """
+        numbers = values_of(batch, ROW)
         missing = [None] * len(numbers)
-        texts = []
-        present = []
-        blank = []
-        for language in self.languages:
-            values = columns.get(language, missing)
-            column = self._text_array(values, language, numbers)
-            texts.append(column)
-            present.append(column.is_valid())
-            blank.append(_is_blank(column))
-        raw_labels = columns.get(LABEL, missing)
-        class_numbers = self._class_numbers(raw_labels)
-        rows = _CheckedRows(
-            texts=texts,
-            present=np.stack(present, axis=1),
-            empty=np.stack(blank, axis=1),
-            raw_labels=raw_labels,
-            unlabeled=self._unlabeled(class_numbers),
-            states=np.empty(len(numbers), np.int64),
+        values_of_name = named_columns(
+            texts_of(batch), self.languages, self.columns, numbers, self.place
         )
-        rows.states[:] = self._states(rows)
-        examples = self._examples(rows, numbers)
-        empty_counts = rows.empty.sum(axis=1)
-        if self.has_cells:
-            empty_counts[:] = 0
-        documents = _as_strings(columns.get(DOCUMENT_ID, missing))
+        texts = []
+        for language in self.languages:
+            values = values_of_name.get(language, missing)
+            texts.append(self._text_array(values, language, numbers))
+        others = named_columns(batch, (DOCUMENT_ID, LABEL), self.columns, numbers, self.place)
+        labels = as_list(others.get(LABEL, missing))
+        class_numbers = self._class_numbers(labels)
+        rows = _CheckedRows(
+            numbers=numbers,
+            texts=texts,
+            present=np.stack([column.is_valid() for column in texts], axis=1),
+            empty=np.stack([_is_blank(column) for column in texts], axis=1),
+            labels=labels,
+            unlabeled=np.array([number is None for number in class_numbers], bool),
+        )
+        states = self._states(rows)
         filled_texts = []
-        for column, is_blank in zip(texts, blank, strict=True):
-            filled_texts.append(pc.if_else(is_blank, pa.scalar(None, pa.string()), column))
-        checked: dict[str, Any] = {
-            "translation": pa.StructArray.from_arrays(filled_texts, self.languages),
+        for column, is_empty in zip(texts, rows.empty.T, strict=True):
+            filled_texts.append(pc.if_else(pa.array(is_empty), None, column))
+        documents = as_list(others.get(DOCUMENT_ID, missing))
+        documents = [None if id is None else str(id) for id in documents]
+        checked = {
+            TRANSLATION: pa.StructArray.from_arrays(filled_texts, self.languages),
             DOCUMENT_ID: pa.array(documents, pa.string()),
             LABEL: pa.array(class_numbers, pa.int64()),
         }
         if self.has_places:
             checked[SOURCE_FILE] = pa.array([self.place] * len(numbers), pa.string())
             checked[SOURCE_ROW] = pa.array(numbers, pa.int64())
-        checked["empty"] = empty_counts
-        checked["state"] = rows.states
-        checked["example"] = pa.array(examples, pa.string())
+        empty_counts = rows.empty.sum(axis=1)
+        if self.has_cells:
+            empty_counts[:] = 0
+        checked["empty"] = pa.array(empty_counts)
+        checked["state"] = pa.array(states)
+        checked["example"] = pa.array(self._examples(rows, states), pa.string())
         return pa.table(checked)
 
-    def _text_array(
-        self, values: list | pa.Array, language: str, numbers: Sequence[int]
-    ) -> pa.Array:
+    def _class_numbers(self, labels: Sequence) -> list[int | None]:
+        """Return the position in `CLASSES` of each label: its name, or its number in the source."""
+        known: dict[str, int] = {}
+        for class_number, name in enumerate(CLASSES):
+            if name in self.class_names:
+                known[name] = class_number
+                known[str(self.class_names.index(name))] = class_number
+        return [known.get(str(label)) for label in labels]
+
+    def _text_array(self, values: Values, language: str, numbers: Sequence[int]) -> pa.Array:
         """Return the texts of a language, or raise the error of the first that is not a text."""
         if isinstance(values, pa.Array):
             return values
@@ -160,21 +161,6 @@ class RowChecker:
                 if value is not None:
                     check_text(value, self.place, number, language)
             raise
-
-    def _class_numbers(self, raw_labels: Sequence) -> list[int | None]:
-        """Return the position in CLASSES of each label: its name, or its number in the source."""
-        known: dict[str, int] = {}
-        for class_number, name in enumerate(CLASSES):
-            if name in self.class_names:
-                known[name] = class_number
-                known[str(self.class_names.index(name))] = class_number
-        return [known.get(str(label)) for label in raw_labels]
-
-    def _unlabeled(self, class_numbers: list[int | None]) -> np.ndarray:
-        """Return whether each row lacks a label that it needs, (rows,)."""
-        if not self.class_names:
-            return np.zeros(len(class_numbers), bool)
-        return np.array([number is None for number in class_numbers], bool)
 
     def _states(self, rows: _CheckedRows) -> np.ndarray:
         """Return the state of each row, (rows,)."""
@@ -188,45 +174,54 @@ class RowChecker:
         for name in self.needed_texts:
             has_text = filled[:, self.languages.index(name)]
             states[~has_text] = RowState.NO_NEEDED_TEXT
-        states[rows.unlabeled] = RowState.NO_LABEL
+        if self.class_names:
+            states[rows.unlabeled] = RowState.NO_LABEL
         return states
 
-    def _examples(self, rows: _CheckedRows, numbers: Sequence[int]) -> list[str | None]:
+    def _examples(self, rows: _CheckedRows, states: np.ndarray) -> list[str | None]:
         """Return messages about the first rows with something bad, None for all others.
 
         Raises:
             CorpusError: A row is bad, and `raise_on_bad` is set.
         """
-        examples: list[str | None] = [None] * len(numbers)
-        is_reported = np.isin(rows.states, BAD_STATES)
+        examples: list[str | None] = [None] * len(states)
+        is_reported = np.isin(states, BAD_STATES)
         if not self.has_cells:
             is_reported |= rows.empty.any(axis=1)
-        for row in np.flatnonzero(is_reported)[:MAX_EXAMPLES]:
-            error = self._error(rows, int(row), numbers[row])
+        for row in np.flatnonzero(is_reported)[:MAX_EXAMPLES].tolist():
+            is_unlabeled = states[row] == RowState.NO_LABEL
+            error = self._error(rows, row, is_unlabeled)
             if self.raise_on_bad:
                 raise error
             examples[row] = str(error).removesuffix(f". {_SKIP_ADVICE}")
         return examples
 
-    def _error(self, rows: _CheckedRows, row: int, number: int) -> CorpusError:
+    def _error(self, rows: _CheckedRows, row: int, is_unlabeled: bool) -> CorpusError:
         """Return the error of a bad row: its label, its first missing text, or too few texts."""
-        if rows.unlabeled[row]:
+        name = TRANSLATION
+        value: object
+        expected = "a text"
+        missing_texts = []
+        for needed in self.needed_texts:
+            if not rows.present[row][self.languages.index(needed)]:
+                missing_texts.append(needed)
+        if is_unlabeled:
+            name = LABEL
+            value = rows.labels[row]
             expected = f"one of {', '.join(CLASSES)}, or its number"
-            label = rows.raw_labels[row]
-            return bad_value(self.place, number, LABEL, label, expected, _SKIP_ADVICE)
-        if rows.empty[row].any():
+        elif rows.empty[row].any():
             column = int(rows.empty[row].argmax())
-            text = rows.texts[column][row].as_py()
-            return bad_value(
-                self.place, number, self.languages[column], text, "a text", _SKIP_ADVICE
-            )
-        for name in self.needed_texts:
-            if not rows.present[row][self.languages.index(name)]:
-                return bad_value(self.place, number, name, None, "a text", _SKIP_ADVICE)
-        codes = [self.languages[column] for column in np.flatnonzero(rows.present[row])]
-        description = Unquoted(f"{len(codes)} language(s) {codes}")
-        expected = "at least two languages" if self.fewest_texts > 1 else "a text"
-        return bad_value(self.place, number, "translation", description, expected, _SKIP_ADVICE)
+            name = self.languages[column]
+            value = rows.texts[column][row].as_py()
+        elif missing_texts:
+            name = missing_texts[0]
+            value = None
+        else:
+            codes = [self.languages[column] for column in np.flatnonzero(rows.present[row])]
+            value = Unquoted(f"{len(codes)} language(s) {codes}")
+            if self.fewest_texts > 1:
+                expected = "at least two languages"
+        return bad_value(self.place, rows.numbers[row], name, value, expected, _SKIP_ADVICE)
 
 
 def _is_blank(texts: pa.Array) -> pa.Array:
@@ -235,110 +230,85 @@ def _is_blank(texts: pa.Array) -> pa.Array:
     return pc.fill_null(pc.equal(lengths, 0), False)
 
 
-def _as_strings(values: Sequence) -> list[str | None]:
-    return [None if value is None else str(value) for value in values]
+# ---- The checked rows of a table
 
 
-def check_file(file: Table, limit: int | None, checker: RowChecker) -> Iterator[pa.Table]:
-    """Yield the checked rows of a file.
+def check_rows(rows: pa.Table, indices: Sequence[int], checker: RowChecker) -> pa.Table:
+    """Return the checked rows of a dataset, whose first row has the number `indices[0] + 1`."""
+    return checker.check(batch_of_rows(rows, checker.place, np.array(indices) + 1))
+
+
+@dataclass
+class _CheckedFileConfig(datasets.BuilderConfig):
+    """What decides the rows; `datasets` keeps a cache for each.
+
+    Attributes:
+        file: The file.
+        limit: How many rows to read; None for all.
+        checker: What checks the rows.
+        stamps: The sizes and times of the files, so that one that has changed has another cache.
+    """
+
+    file: Table | None = None
+    limit: int | None = None
+    checker: RowChecker | None = None
+    stamps: str = ""
+
+
+class _CheckedFile(datasets.ArrowBasedBuilder):
+    """Builds a dataset of the checked rows of a file."""
+
+    BUILDER_CONFIG_CLASS = _CheckedFileConfig
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(features=self.config.checker.features)
+
+    def _split_generators(self, dl_manager: object) -> list[datasets.SplitGenerator]:
+        # A list is a shard of a stream, which `DataLoader` workers and resumed runs share out.
+        return [datasets.SplitGenerator("train", gen_kwargs={"files": [self.config.file]})]
+
+    def _generate_tables(self, files: list[Table]) -> Iterator[tuple[Key, pa.Table]]:
+        for file in files:
+            count = 0
+            for number, batch in enumerate(file.batches(BATCH_ROWS)):
+                if self.config.limit is not None:
+                    batch = batch.slice(0, self.config.limit - count)
+                count += len(batch)
+                if len(batch):
+                    yield Key(0, number), self.config.checker.check(batch)
+                if count == self.config.limit:
+                    break
+
+
+def open_checked(
+    file: Table, limit: int | None, checker: RowChecker, streaming: bool
+) -> AnyDataset:
+    """Return the rows of a file, good and bad, with what the checks say about them.
 
     Args:
         file: The file.
         limit: How many rows to read; None for all.
         checker: What checks the rows.
+        streaming: Return a stream.
+
+    Raises:
+        CorpusError: A row has no right form; of a stream when it is read.
     """
-    if file.has_different_rows:
-        for numbers, rows in blocks_of(islice(file.rows(), limit), BATCH_ROWS):
-            yield checker.check(_columns_of_rows(rows, numbers, checker), numbers)
-        return
-    left = limit
-    for batch in file.batches(BATCH_ROWS):
-        if left is not None:
-            batch = batch.slice(0, left)
-            left -= len(batch)
-        numbers = batch.column(ROW).to_pylist()
-        if numbers:
-            yield checker.check(_columns_of_batch(batch, checker), numbers)
-        if left == 0:
-            return
-
-
-def check_table(table: pa.Table, indices: Sequence[int], checker: RowChecker) -> pa.Table:
-    """Return the checked rows of a table, whose first row has the number `indices[0] + 1`."""
-    (batch,) = table.combine_chunks().to_batches()
-    return checker.check(_columns_of_batch(batch, checker), [index + 1 for index in indices])
-
-
-# ---- The columns of a corpus
-
-
-def _columns_of_rows(
-    rows: Sequence[Row], numbers: Sequence[int], checker: RowChecker
-) -> dict[str, list | pa.Array]:
-    """Return the values of each language, of `doc_id` and `label` in rows with their own fields."""
-    columns: dict[str, list | pa.Array] = {}
-    values: dict[str, list] = {name: [] for name in (*checker.languages, DOCUMENT_ID, LABEL)}
-    for number, row in zip(numbers, rows, strict=True):
-        texts = _checked_texts(row, checker.place, number)
-        _add_values(values, texts, checker.languages, checker)
-        _add_values(values, row, (DOCUMENT_ID, LABEL), checker)
-    return columns | values
-
-
-def _add_values(
-    values: Mapping[str, list], row: Row, names: tuple[str, ...], checker: RowChecker
-) -> None:
-    """Append what a row has of each name, or None, to the values."""
-    field_of = fields_by_name(tuple(row), names, checker.columns, checker.place)
-    for name in names:
-        value = None
-        if name in field_of:
-            value = row[field_of[name]]
-        values[name].append(value)
-
-
-def _checked_texts(row: Row, place: str, number: int) -> dict[str, Any]:
-    """Return the texts of a row, or raise the error of texts that are no object."""
-    texts = texts_of(row)
-    if not texts:
-        return {}
-    if not isinstance(texts, dict):
-        expected = "an object of texts by language, or null"
-        advice = "Correct or delete the row."
-        raise bad_value(place, number, "translation", texts, expected, advice)
-    return texts
-
-
-def _columns_of_batch(batch: pa.RecordBatch, checker: RowChecker) -> dict[str, list | pa.Array]:
-    """Return the values of each language, of `doc_id` and `label` in a batch."""
-    text_fields = fields_of(batch)
-    texts = batch
-    if "translation" in text_fields:
-        translations = batch["translation"]
-        texts = pa.RecordBatch.from_arrays(
-            translations.flatten(), [field.name for field in translations.type]
-        )
-        text_fields = texts.schema.names
-    columns: dict[str, list | pa.Array] = {}
-    text_field_of = fields_by_name(
-        tuple(text_fields), checker.languages, checker.columns, checker.place
+    stamps = []
+    for path in file.paths:
+        status = os.stat(path)
+        stamps.append((status.st_size, status.st_mtime_ns))
+    builder = _CheckedFile(
+        cache_dir=str(datasets.config.HF_DATASETS_CACHE),
+        file=file,
+        limit=limit,
+        checker=checker,
+        stamps=str(stamps),
     )
-    for language, field in text_field_of.items():
-        if language in checker.languages:
-            columns[language] = _text_values(texts, field)
-    names = (DOCUMENT_ID, LABEL)
-    field_of = fields_by_name(tuple(fields_of(batch)), names, checker.columns, checker.place)
-    for name in names:
-        if name in field_of:
-            columns[name] = values_of(batch, field_of[name])
-    return columns
-
-
-def _text_values(batch: pa.RecordBatch, field: str) -> list | pa.Array:
-    """Return the texts of a column: in Arrow's memory, as Python objects take twice the time."""
-    column = batch[field]
-    if pa.types.is_string(column.type):
-        return column
-    if pa.types.is_large_string(column.type) or pa.types.is_dictionary(column.type):
-        return column.cast(pa.string())
-    return values_of(batch, field)
+    if streaming:
+        return builder.as_streaming_dataset("train")
+    try:
+        builder.download_and_prepare()
+    except datasets.exceptions.DatasetGenerationError as error:
+        raise (error.__cause__ or error) from None
+    return builder.as_dataset("train")

@@ -1,12 +1,13 @@
-"""Read tables: CSV, TSV, JSON Lines, parquet, translation memories, text and Moses files.
+"""Read tables: CSV, TSV, JSON Lines, parquet, translation memories, text, Moses files, datasets.
 
-There is one reader. Whatever the format is, it yields record batches of the rows of a file, with
+There is one reader. Whatever the format is, it yields record batches of the rows of a table, with
 two more columns: `FILE`, the name of the file, and `ROW`, the number of the row in it. Parallel
 rows, documents and labeled texts are views: they choose columns and check what they hold.
 
 ```python
-for batch in tables.open("reviews.csv"):
-    print(batch[ROW], values_of(batch, "text"))
+for table in find_tables("reviews.csv"):
+    for batch in table.batches():
+        print(batch[ROW], values_of(batch, "text"))
 ```
 """
 
@@ -15,8 +16,9 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Literal, overload
+from functools import cached_property
+from itertools import groupby, islice
+from typing import Any, Literal, TypeAlias
 
 import datasets
 import huggingface_hub
@@ -29,12 +31,14 @@ from tmde.embedding.hub_names import is_possible_hub_id
 from .checks import CorpusError, Unquoted, bad_value
 from .delimited import Quoting, TableKind, header_of, read_delimited
 from .json_lines import read_json_lines
+from .languages import names_a_language
 from .lines import read_lines, shown_path
-from .locales import names_a_language
+from .rows import TRANSLATION
 from .translation_memories import read_units
 
 TableFormat = Literal["jsonl", "csv", "tsv", "parquet"]
 Row = dict[str, Any]
+AnyDataset: TypeAlias = datasets.Dataset | datasets.IterableDataset
 
 # The columns that every batch has beside those of its file.
 FILE = "\0file"
@@ -43,8 +47,6 @@ LINE = "\0line"  # The JSON of a row, if the file is JSON Lines.
 _OWN_COLUMNS = (FILE, ROW, LINE)
 
 BATCH_ROWS = 8192
-# A column of JSON Lines whose values are not all strings holds the JSON of each value.
-_IS_JSON = {"tmde": "json"}
 
 TABLE_FORMATS: dict[str, TableFormat] = {
     ".jsonl": "jsonl",
@@ -56,12 +58,7 @@ TABLE_FORMATS: dict[str, TableFormat] = {
 }
 # Such a file of rows is read if the user names it. In folders, it is often one of settings.
 SETTINGS_SUFFIX = ".json"
-_PLAIN_FORMATS: dict[str, str] = {**TABLE_FORMATS, ".tmx": "tmx"}
-_GZIPPED_FORMATS = {
-    f"{suffix}.gz": format for suffix, format in _PLAIN_FORMATS.items() if format != "parquet"
-}
-FORMATS = _PLAIN_FORMATS | _GZIPPED_FORMATS
-NAMED_FORMATS = FORMATS | {SETTINGS_SUFFIX: "jsonl", f"{SETTINGS_SUFFIX}.gz": "jsonl"}
+FORMATS: dict[str, str] = {**TABLE_FORMATS, SETTINGS_SUFFIX: "jsonl", ".tmx": "tmx"}
 TABLES_OF_TEXT = ("csv", "tsv")
 # Rows of these formats have fields of their own.
 FORMATS_OF_DIFFERENT_ROWS = ("jsonl", "tmx")
@@ -86,6 +83,7 @@ class Table:
         name: The name in messages, if it is not that of the files.
         header: The names of the columns of CSV or TSV; () if the first row holds them.
         quoting: What the quotes of CSV or TSV are; None to find out.
+        split: The split that all rows belong to, such as `"dev"`; None if the source does not say.
     """
 
     format: str
@@ -94,6 +92,7 @@ class Table:
     name: str = ""
     header: tuple[str, ...] = ()
     quoting: Quoting | None = None
+    split: str | None = None
 
     @property
     def place(self) -> str:
@@ -131,7 +130,7 @@ class Table:
         return list(names)
 
     def row_count(self) -> int | None:
-        """Return the number of rows, if it can be told without reading them.
+        """Return the number of rows, if it is known without reading them.
 
         Raises:
             CorpusError: Moses files have different numbers of lines.
@@ -146,8 +145,8 @@ class Table:
     def batches(self, size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most `size` at a time, with the columns `FILE` and `ROW`.
 
-        Texts are strings. A column of JSON Lines that has other values, too, holds JSON;
-        `values_of` returns its values.
+        Texts are strings, and `translation` is a struct of them. A column of JSON Lines that has
+        other values, too, holds JSON; `values_of` returns its values.
 
         Raises:
             CorpusError: The file is damaged, or a row has no right form.
@@ -160,15 +159,16 @@ class Table:
                 self.paths[0], self._kind, self.place, self.header, self.quoting
             )
             for numbers, arrays in columns_of_blocks:
-                block = self._batch(numbers, arrays)
-                for start in range(0, len(numbers), size):
+                block = _with_places(pa.RecordBatch.from_pydict(arrays), self.place, numbers)
+                for start in range(0, len(block), size):
                     yield block.slice(start, size)
         else:
-            for numbers, rows in blocks_of(self._numbered_rows(), size):
-                arrays = {}
-                for name in dict.fromkeys(name for row in rows for name in row):
-                    arrays[name] = [row.get(name) for row in rows]
-                yield self._batch(numbers, arrays)
+            for rows in _blocks_of(self._numbered_rows(), size):
+                columns: dict[str, pa.Array] = {}
+                for name in dict.fromkeys(name for _, row in rows for name in row):
+                    columns[name] = array_of(name, [row.get(name) for _, row in rows])
+                batch = pa.RecordBatch.from_pydict(columns)
+                yield _with_places(batch, self.place, [number for number, _ in rows])
 
     def rows(self, size: int = BATCH_ROWS) -> Iterator[tuple[int, Row]]:
         """Yield the rows, each with its number.
@@ -176,30 +176,8 @@ class Table:
         Raises:
             CorpusError: See `batches`.
         """
-        if self.format != "parquet" and self.format not in TABLES_OF_TEXT:
-            for number, row in self._numbered_rows():
-                row.pop(LINE, None)
-                yield number, row
-            return
         for batch in self.batches(size):
-            columns = {name: values_of(batch, name) for name in fields_of(batch)}
-            numbers = batch.column(ROW).to_pylist()
-            for number, *values in zip(numbers, *columns.values(), strict=True):
-                yield number, dict(zip(columns, values, strict=True))
-
-    def _batch(
-        self, numbers: Sequence[int] | np.ndarray, columns: Mapping[str, list | pa.Array]
-    ) -> pa.RecordBatch:
-        """Return rows with their file and their numbers."""
-        arrays = []
-        fields = []
-        for name, values in columns.items():
-            array, metadata = _array_of(values)
-            arrays.append(array)
-            fields.append(pa.field(name, array.type, metadata=metadata))
-        arrays += [_repeated(self.place, len(numbers)), pa.array(numbers, pa.int64())]
-        fields += [pa.field(FILE, arrays[-2].type), pa.field(ROW, pa.int64())]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+            yield from zip(values_of(batch, ROW), rows_of(batch), strict=True)
 
     def _numbered_rows(self) -> Iterator[tuple[int, Row]]:
         """Yield the rows of text, Moses files, a translation memory or JSON Lines.
@@ -250,8 +228,9 @@ class Table:
 
     # ---- Parquet
 
+    @cached_property
     def class_names(self) -> dict[str, list[str]]:
-        """Return the names of the classes of each column of class numbers.
+        """The names of the classes of each column of class numbers.
 
         `datasets` writes them into files of parquet.
         """
@@ -260,8 +239,7 @@ class Table:
         schema = self.parquet_file().schema_arrow
         if b"huggingface" not in (schema.metadata or {}):
             return {}
-        features = datasets.Features.from_arrow_schema(schema)
-        return class_names_of(features)
+        return _class_names_of(datasets.Features.from_arrow_schema(schema))
 
     def parquet_file(self) -> pq.ParquetFile:
         """Open the file of parquet.
@@ -282,8 +260,7 @@ class Table:
         try:
             for batch in file.iter_batches(size):
                 numbers = np.arange(first_number, first_number + len(batch))
-                batch = batch.append_column(FILE, _repeated(self.place, len(batch)))
-                yield batch.append_column(ROW, pa.array(numbers))
+                yield _with_places(batch, self.place, numbers)
                 first_number += len(batch)
         except (pa.ArrowException, OSError) as error:
             raise self._damaged(error, first_number) from None
@@ -294,10 +271,44 @@ class Table:
         return bad_value(self.place, number, None, description, "parquet", advice)
 
 
+@dataclass(frozen=True)
+class DatasetTable(Table):
+    """The rows of a dataset, numbered from 1.
+
+    Attributes:
+        dataset: The rows.
+    """
+
+    dataset: AnyDataset = datasets.Dataset.from_dict({})
+
+    def fields(self) -> list[str]:
+        """Return the names of the columns; none if a stream does not state them."""
+        return list(self.dataset.column_names or ())
+
+    def row_count(self) -> int | None:
+        """Return the number of rows; None for a stream."""
+        if isinstance(self.dataset, datasets.Dataset):
+            return len(self.dataset)
+        return None
+
+    @cached_property
+    def class_names(self) -> dict[str, list[str]]:
+        """The names of the classes of each column of class numbers."""
+        return _class_names_of(self.dataset.features or {})
+
+    def batches(self, size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, at most `size` at a time; see `Table.batches`."""
+        first_number = 1
+        for rows in self.dataset.with_format("arrow").iter(size):
+            numbers = np.arange(first_number, first_number + len(rows))
+            yield batch_of_rows(rows, self.place, numbers)
+            first_number += len(rows)
+
+
 # ---- Batches
 
 
-def class_names_of(features: datasets.Features) -> dict[str, list[str]]:
+def _class_names_of(features: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the names of the classes of each column that is a `ClassLabel`."""
     class_names = {}
     for name, feature in features.items():
@@ -306,26 +317,40 @@ def class_names_of(features: datasets.Features) -> dict[str, list[str]]:
     return class_names
 
 
-def _repeated(value: str, count: int) -> pa.Array:
-    """Return a value many times, (count,)."""
-    return pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [value])
+def batch_of_rows(
+    rows: pa.Table, place: str, numbers: Sequence[int] | np.ndarray
+) -> pa.RecordBatch:
+    """Return rows of a dataset as a batch with the columns `FILE` and `ROW`."""
+    (batch,) = rows.combine_chunks().to_batches()
+    return _with_places(batch, place, numbers)
 
 
-def _array_of(values: list | pa.Array) -> tuple[pa.Array, dict[str, str] | None]:
-    """Return values as an array, and the metadata of its field.
+def _with_places(
+    batch: pa.RecordBatch, place: str, numbers: Sequence[int] | np.ndarray
+) -> pa.RecordBatch:
+    """Return a batch with the columns `FILE` and `ROW`."""
+    files = pa.DictionaryArray.from_arrays(np.zeros(len(numbers), np.int32), [place])
+    arrays = [*batch.columns, files, pa.array(numbers, pa.int64())]
+    schema = batch.schema.append(pa.field(FILE, files.type)).append(pa.field(ROW, pa.int64()))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    Strings stay strings. All else becomes JSON, because no type of Arrow holds 1, 2.5 and "n/a".
+
+def array_of(name: str, values: list) -> pa.Array:
+    """Return the values of a column as strings or, if some are none, as JSON.
+
+    No other type of Arrow holds 1, 2.5 and "n/a". `translation` is a struct of strings.
     """
-    if isinstance(values, pa.Array):
-        return values, None
+    type = pa.string()
+    if name == TRANSLATION:
+        texts_of_rows = [texts for texts in values if isinstance(texts, dict)]
+        languages = dict.fromkeys(language for texts in texts_of_rows for language in texts)
+        type = pa.struct([(language, pa.string()) for language in languages])
     try:
-        return pa.array(values, pa.string()), None
+        return pa.array(values, type)
     except (pa.ArrowException, UnicodeError):
         pass
-    texts = []
-    for value in values:
-        texts.append(None if value is None else json.dumps(value))
-    return pa.array(texts, pa.string()), _IS_JSON
+    texts = [None if value is None else json.dumps(value) for value in values]
+    return pa.ExtensionArray.from_storage(pa.json_(), pa.array(texts, pa.string()))
 
 
 def fields_of(batch: pa.RecordBatch) -> list[str]:
@@ -335,23 +360,24 @@ def fields_of(batch: pa.RecordBatch) -> list[str]:
 
 def values_of(batch: pa.RecordBatch, name: str) -> list:
     """Return the values of a column; None for each row if the batch has no such column."""
-    position = batch.schema.get_field_index(name)
-    if position < 0:
+    if name not in batch.schema.names:
         return [None] * len(batch)
-    field = batch.schema.field(position)
-    values: list = batch.column(position).to_pylist()
-    if is_json(field):
+    column = batch[name]
+    values: list = column.to_pylist()
+    if isinstance(column.type, pa.JsonType):
         return [None if value is None else json.loads(value) for value in values]
-    if pa.types.is_map(field.type):
+    if pa.types.is_map(column.type):
         return [None if value is None else dict(value) for value in values]
-    if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         return list(map(_decoded, values))
     return values
 
 
-def is_json(field: pa.Field) -> bool:
-    """Return whether a column holds the JSON of values that are not all strings."""
-    return field.metadata == {b"tmde": b"json"}
+def rows_of(batch: pa.RecordBatch) -> list[Row]:
+    """Return the rows of a batch, with the columns that it has from its file."""
+    names = fields_of(batch)
+    columns = [values_of(batch, name) for name in names]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def _decoded(value: bytes | None) -> str | bytes | None:
@@ -364,46 +390,18 @@ def _decoded(value: bytes | None) -> str | bytes | None:
         return value
 
 
-def blocks_of(rows: Iterable[tuple[int, Row]], size: int) -> Iterator[tuple[list[int], list[Row]]]:
-    """Yield the numbers and the rows of numbered rows, `size` at a time."""
-    numbers: list[int] = []
-    block: list[Row] = []
-    for number, row in rows:
-        numbers.append(number)
-        block.append(row)
-        if len(block) == size:
-            yield numbers, block
-            numbers = []
-            block = []
-    if block:
-        yield numbers, block
+def _blocks_of(rows: Iterable[tuple[int, Row]], size: int) -> Iterator[list[tuple[int, Row]]]:
+    """Yield rows with their numbers, at most `size` at a time.
+
+    Rows with `translation` and rows with columns of texts, which a file may have, too, are never
+    in one block.
+    """
+    for _, similar_rows in groupby(rows, key=lambda row: TRANSLATION in row[1]):
+        while block := list(islice(similar_rows, size)):
+            yield block
 
 
 # ---- Finding
-
-
-def open(  # noqa: A001 - read as `tables.open`
-    source: str | os.PathLike | Mapping[str, str | os.PathLike], size: int = BATCH_ROWS
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all tables of a source; see `find_tables` and `Table.batches`.
-
-    Raises:
-        CorpusError: Nothing matches, a format is unknown, or a row has no right form.
-    """
-    for table in find_tables(source) or ():
-        yield from table.batches(size)
-
-
-@overload
-def find_tables(
-    source: Mapping[str, str | os.PathLike], quoting: Quoting | None = None
-) -> list[Table]: ...
-
-
-@overload
-def find_tables(
-    source: str | os.PathLike, quoting: Quoting | None = None
-) -> list[Table] | None: ...
 
 
 def find_tables(
@@ -437,12 +435,14 @@ def find_tables(
     if not paths:
         if is_possible_hub_id(path, needs_owner=True):
             return None
+        if os.path.isdir(path):
+            raise _no_files_error(path, "a folder without such files")
         raise _no_files_error(path, "no such file or folder, and no file that matches")
     return [table_of_file(name, quoting) for name in paths]
 
 
 def table_of_file(path: str, quoting: Quoting | None = None) -> Table:
-    """Return the table of a file of one of the `NAMED_FORMATS`.
+    """Return the table of a file.
 
     Raises:
         CorpusError: Its name says none of them.
@@ -490,7 +490,8 @@ def _matching_paths(path: str) -> list[str]:
     if os.path.isfile(path):
         return [path]
     if os.path.isdir(path):
-        return [name for name in files_in(path) if format_of(name)]
+        names = [name for name in files_in(path) if suffix_of(name) != SETTINGS_SUFFIX]
+        return list(filter(named_format_of, names))
     return _different_files(filter(os.path.isfile, glob.glob(path, recursive=True)))
 
 
@@ -502,7 +503,7 @@ def files_in(folder: str | os.PathLike) -> list[str]:
     """
     paths: list[str] = []
     entered_folders = set()
-    for parent, subfolders, names in os.walk(folder, followlinks=True):
+    for parent, subfolders, names in os.walk(os.fspath(folder), followlinks=True):
         real_parent = os.path.realpath(parent)
         if real_parent in entered_folders:
             subfolders.clear()
@@ -524,21 +525,18 @@ def _different_files(paths: Iterable[str]) -> list[str]:
     return sorted(path_of_file.values())
 
 
-def format_of(path: str) -> str | None:
-    """Return the format that the name of a file in a folder says; None if it says none."""
-    return _format_by_suffix(path, FORMATS)
-
-
 def named_format_of(path: str) -> str | None:
-    """Return the format of a file that the user names, which may also be .json; None if unknown."""
-    return _format_by_suffix(path, NAMED_FORMATS)
+    """Return the format of a file that the user names, as its suffix says; None if unknown."""
+    name = path.lower()
+    format = FORMATS.get(suffix_of(name))
+    if format == "parquet" and name.endswith(".gz"):
+        return None
+    return format
 
 
-def _format_by_suffix(path: str, formats: Mapping[str, str]) -> str | None:
-    for suffix, format in formats.items():
-        if path.lower().endswith(suffix):
-            return format
-    return None
+def suffix_of(path: str) -> str:
+    """Return the suffix of a file in lower case, without .gz."""
+    return os.path.splitext(path.lower().removesuffix(".gz"))[1]
 
 
 def _no_files_error(path: str, description: str) -> CorpusError:

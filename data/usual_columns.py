@@ -24,7 +24,7 @@ def same_name(field: str, columns: Iterable[str]) -> str | None:
     names = list(columns)
     if field in names:
         return field
-    return _first_named(field, names)
+    return next((name for name in names if _is_same(name, field)), None)
 
 
 def find_column(field: str, columns: Collection[str], place: str, option: str) -> str | None:
@@ -65,15 +65,8 @@ def usual_column(field: str, columns: Iterable[str]) -> str | None:
     """
     names = list(columns)
     for usual_name in USUAL_NAMES.get(field, ()):
-        column = _first_named(usual_name, names)
+        column = same_name(usual_name, names)
         if column is not None:
-            return column
-    return None
-
-
-def _first_named(name: str, columns: Iterable[str]) -> str | None:
-    for column in columns:
-        if _is_same(column, name):
             return column
     return None
 

@@ -17,7 +17,7 @@ SentencePair = tuple[Sentences, Sentences]
 class BeadCounts:
     """Counts of beads by the place where they begin in the first document.
 
-    Counts of places can be resampled, which gives an interval of the F1 of a single document.
+    The places of a document can be resampled, which gives an interval of its F1.
 
     Attributes:
         predicted: How many beads an alignment has at each place, (places,).
@@ -51,11 +51,10 @@ class BeadCounts:
             found=np.concatenate([part.found for part in parts]),
         )
 
-    def resampled(self, places: np.ndarray) -> BeadCounts:
-        """Return the counts at some places, which may repeat."""
-        return BeadCounts(
-            self.predicted[places], self.right[places], self.gold[places], self.found[places]
-        )
+    def columns(self) -> np.ndarray:
+        """Return the counts predicted, right, gold and found at each place, (places, 4)."""
+        columns = [self.predicted, self.right, self.gold, self.found]
+        return np.stack(columns, axis=1).astype(float)
 
     @property
     def precision(self) -> float:

@@ -62,6 +62,12 @@ def check_share(share: float) -> None:
         raise TmdeError(f"share: found {share}, expected a number between 0 and 1")
 
 
+def check_min_probability(probability: float | None) -> None:
+    """Raise `TmdeError` if the lowest probability of a pair is out of range."""
+    if probability is not None and not 0 <= probability <= 1:
+        raise TmdeError(f"min_probability: found {probability}, expected 0 to 1")
+
+
 def pair_evidence(
     first: Sequence[str],
     second: Sequence[str],

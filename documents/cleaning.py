@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from modeling_tmde import TmdeError
-from tmde.documents.calibration import Calibration, check_share
+from tmde.documents.calibration import Calibration, check_min_probability, check_share
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.pair_checker import Finding, PairChecker, Reason, TextPair
 from tmde.documents.pair_checks import has_letters, log_length_ratio, near_duplicate_key
@@ -104,8 +103,7 @@ class RowCleaner:
         share: float = DEFAULT_SHARE,
         reasons: Collection[Reason] | None = None,
     ) -> None:
-        if not 0 <= min_probability <= 1:
-            raise TmdeError(f"min_probability: found {min_probability}, expected 0 to 1")
+        check_min_probability(min_probability)
         check_share(share)
         calibration.check_embedder(embedder)
         self.embedder = embedder

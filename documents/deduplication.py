@@ -21,10 +21,15 @@ from typing import TypeVar
 import numpy as np
 
 from modeling_tmde import TmdeError
-from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share, mined_pair_evidence
+from tmde.documents.calibration import (
+    DEFAULT_SHARE,
+    Calibration,
+    check_min_probability,
+    check_share,
+    mined_pair_evidence,
+)
 from tmde.documents.mining import ChosenTexts, first_occurrences, mine_bitext
-from tmde.documents.shingles import comparable_text, resemblance, shingles
-from tmde.documents.signature_bands import SignatureBands
+from tmde.documents.signature_bands import SignatureBands, comparable_text, resemblance, shingles
 from tmde.documents.unit_rows import slices
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.mapped_vectors import encode_to_file
@@ -119,7 +124,7 @@ class Links:
 class DuplicateFinder:
     """Finds documents that repeat an earlier one.
 
-    - Copies have equal texts but for case and white space.
+    - Copies have equal texts except for case and white space.
     - Near-duplicates have a similarity of `min_similarity` or more: the number of sequences of five
       characters that both have, divided by that of all in either (Broder 1997, "On the resemblance
       and containment of documents"). All pairs of this similarity are found but for one in a
@@ -162,14 +167,13 @@ class DuplicateFinder:
             raise TmdeError(
                 f"min_similarity: found {min_similarity}, expected a number above 0, at most 1"
             )
-        if not 0 <= min_probability <= 1:
-            raise TmdeError(f"min_probability: found {min_probability}, expected 0 to 1")
+        check_min_probability(min_probability)
         check_share(share)
         if (embedder is None) != (calibration is None):
             raise TmdeError(
                 "embedder, calibration: found one of them, expected both for translations, or none"
             )
-        if calibration is not None:
+        if embedder is not None and calibration is not None:
             calibration.check_embedder(embedder)
         self.min_similarity = min_similarity
         self.embedder = embedder

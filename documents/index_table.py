@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,10 +19,12 @@ from tmde.documents.index_columns import (
     add_columns,
     column_of,
     column_values,
+    has_id,
+    has_name,
+    has_value,
     metadata_types,
     widened_types,
 )
-from tmde.documents.index_filters import has_id, has_name, has_value
 from tmde.documents.unit_rows import TIE, unit_vectors
 
 TABLE = "documents"
@@ -48,28 +49,24 @@ LEAST_SAMPLED_OF_A_LIST = 32
 KEPT = timedelta(days=1)  # how long readers see the version they opened, at least
 
 _LONGEST_WORD = 1000  # characters; a longer word is not found
-# The place in its source code with which LanceDB ends a message.
-_RUST_SOURCE = re.compile(r",\s*/\S+\.rs:\d+:\d+")
-# LanceDB has no classes of errors for these, only messages. Number 2 is that of a missing file.
-_DAMAGE = re.compile(
-    r"not found:|was not found|corrupt|failed to fill whole buffer|file size is too small"
-    r"|invalid range|not appear to be a lance file|invalid magic|failed to decode|invalid format"
-    r"|\(os error 2\)",
-    re.IGNORECASE,
-)
-_SYSTEM_ERROR = re.compile(r"\(os error \d+\)|\[Errno \d+\]")
+# LanceDB ends a message with a comma and the absolute path of a file of its source code.
+_SOURCE_PLACE = ", /"
 Row = dict[str, Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _reporting_file_errors(method: Callable[P, R]) -> Callable[P, R]:
-    """Let a method of a table raise a TmdeError that names the folder if its files are at fault.
+def _reading(method: Callable[P, R]) -> Callable[P, R]:
+    """Let a method that reads the files of a table raise a TmdeError if these are at fault."""
+    return _with_file_errors(method, writes=False)
 
-    LanceDB raises RuntimeError, ValueError and OSError, and says in the message what happened. An
-    error with any other message is a defect, and is left as it is.
-    """
 
+def _writing(method: Callable[P, R]) -> Callable[P, R]:
+    """Let a method that writes files of a table raise a TmdeError if these are at fault."""
+    return _with_file_errors(method, writes=True)
+
+
+def _with_file_errors(method: Callable[P, R], writes: bool) -> Callable[P, R]:
     @functools.wraps(method)
     def reporting_method(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
@@ -78,28 +75,12 @@ def _reporting_file_errors(method: Callable[P, R]) -> Callable[P, R]:
             raise
         except (RuntimeError, ValueError, OSError) as error:
             table: Any = args[0]
-            file_error = _file_error(table.folder, error)
+            file_error = table.file_error(error, writes)
             if file_error is None:
                 raise
             raise file_error from error
 
     return reporting_method
-
-
-def _file_error(folder: Path, error: Exception) -> TmdeError | None:
-    """Return the error for files that are damaged or out of reach; None for any other error."""
-    reason = _RUST_SOURCE.sub("", str(error)).strip()
-    if _DAMAGE.search(reason):
-        return TmdeError(
-            f"{folder}: missing or damaged files ({reason}); build the index anew: delete the "
-            "folder, and run `tmde index` again"
-        )
-    if isinstance(error, OSError) or _SYSTEM_ERROR.search(reason):
-        return TmdeError(
-            f"{folder}: cannot be read or written ({reason}); free space on the disk or change "
-            "the permissions, and run the same command again"
-        )
-    return None
 
 
 @dataclass(frozen=True)
@@ -135,9 +116,47 @@ class DocumentTable:
         self._sample: np.ndarray | None = None  # the vectors of some documents, (n, d)
         self._table = self._open()
 
-    @_reporting_file_errors
+    @_reading
     def _open(self) -> Any:
         return _connect(self.folder).open_table(TABLE)
+
+    def file_error(self, error: Exception, writes: bool) -> TmdeError | None:
+        """Return the error for files that are damaged or out of reach; None for a defect.
+
+        LanceDB raises RuntimeError, ValueError and OSError for all of these, so the files are
+        looked at.
+
+        Args:
+            error: What a method has raised.
+            writes: Whether the method writes.
+        """
+        reason, _, _ = str(error).partition(_SOURCE_PLACE)
+        is_out_of_reach = isinstance(error, OSError) or not self._are_files_readable()
+        is_intact = not is_out_of_reach and self._is_intact()
+        if is_intact and isinstance(error, ValueError):
+            return None
+        # What is intact can be read, except for the files of the index of words.
+        if is_out_of_reach or (is_intact and writes):
+            return TmdeError(
+                f"{self.folder}: cannot be read or written ({reason}); free space on the disk or "
+                "change the permissions, and run the same command again"
+            )
+        return TmdeError(
+            f"{self.folder}: missing or damaged files ({reason}); build the index anew: delete the "
+            "folder, and run `tmde index` again"
+        )
+
+    def _are_files_readable(self) -> bool:
+        """Return whether this process may read all files of the index."""
+        return all(os.access(path, os.R_OK) for path in self.folder.rglob("*"))
+
+    def _is_intact(self) -> bool:
+        """Return whether all data files of the last committed version can be opened."""
+        try:
+            _connect(self.folder).open_table(TABLE).search().select(["id"]).to_arrow()
+        except (RuntimeError, ValueError, OSError):
+            return False
+        return True
 
     @staticmethod
     def create(folder: Path, dimension: int, precision: str) -> None:
@@ -159,7 +178,7 @@ class DocumentTable:
         )
         _connect(folder).create_table(TABLE, schema=schema, mode="overwrite")
 
-    @_reporting_file_errors
+    @_reading
     def __len__(self) -> int:
         return self._table.count_rows()
 
@@ -170,27 +189,19 @@ class DocumentTable:
 
     # ---- Reading
 
-    def column(self, name: str) -> Iterator[pa.Array]:
-        """Iterate over a column of the current version by parts, in no particular order."""
-        batches = self._batches([name])
-        while (batch := self._next_batch(batches)) is not None:
-            yield batch.column(name)
+    @_reading
+    def column(self, name: str) -> list[pa.Array]:
+        """Return a column of the current version by parts, in no particular order."""
+        table: pa.Table = self._table.search().select([name]).to_arrow()
+        return table[name].chunks
 
-    @_reporting_file_errors
-    def _batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        return self._table.search().select(columns).to_batches()
-
-    @_reporting_file_errors
-    def _next_batch(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
-        return next(batches, None)
-
-    @_reporting_file_errors
+    @_reading
     def fetch(self, ids: Sequence[str], columns: list[str]) -> dict[str, Row]:
         """Return rows by id, of those ids that are there."""
         query = self._table.search().where(has_id(ids))
         return {row["id"]: row for row in self._rows(query, columns)}
 
-    @_reporting_file_errors
+    @_reading
     def vectors(self, ids: Sequence[str]) -> np.ndarray:
         """Return the unit vectors of rows by id, (n, d) float32.
 
@@ -226,12 +237,12 @@ class DocumentTable:
         return rows
 
     @property
-    @_reporting_file_errors
+    @_reading
     def metadata_types(self) -> dict[str, pa.DataType]:
         """The type of each name of the metadata."""
         return metadata_types(self._table.schema)
 
-    @_reporting_file_errors
+    @_reading
     def condition(self, filter: Mapping[str, Any], where: str | None) -> str | None:
         """Return what documents must fulfill as SQL; None if all are wanted.
 
@@ -261,9 +272,10 @@ class DocumentTable:
             # What is a condition in parentheses only, such as "a) OR (b", would escape a filter.
             self._table.count_rows(f"coalesce({where}\n, false)")
         except (RuntimeError, ValueError) as error:
-            if _file_error(self.folder, error) is not None:
+            if not self._is_intact():
                 raise
-            reason, _, _ = _RUST_SOURCE.sub("", str(error)).partition(". Valid fields are")
+            reason, _, _ = str(error).partition(_SOURCE_PLACE)
+            reason, _, _ = reason.partition(". Valid fields are")
             columns = [column_of(name) for name in self.metadata_types]
             raise TmdeError(
                 f"where: found {where!r}, expected a condition in SQL over the columns "
@@ -271,7 +283,7 @@ class DocumentTable:
                 f"language = 'de'\" ({reason.strip()})"
             ) from error
 
-    @_reporting_file_errors
+    @_reading
     def has_value(self, name: str, value: Any) -> bool:
         """Return whether a row has this value under a name of the metadata."""
         types = self.metadata_types
@@ -293,7 +305,7 @@ class DocumentTable:
         """Raise TmdeError if rows have metadata of other types than the columns."""
         widened_types(self.metadata_types, rows)
 
-    @_reporting_file_errors
+    @_reading
     def refresh(self) -> None:
         """Go to the last committed version."""
         self._table.checkout_latest()
@@ -303,7 +315,7 @@ class DocumentTable:
         self._in_memory = None
         self._sample = None
 
-    @_reporting_file_errors
+    @_writing
     def append(self, rows: list[Row], vectors: np.ndarray) -> None:
         """Add rows of new ids.
 
@@ -317,7 +329,7 @@ class DocumentTable:
         self._table.add(self._arrow_table(rows, self._stored(vectors)))
         self._index_ids()
 
-    @_reporting_file_errors
+    @_writing
     def merge(self, rows: list[Row], vectors: np.ndarray, same_vectors: Sequence[Row] = ()) -> None:
         """Add or replace rows in one commit.
 
@@ -380,14 +392,14 @@ class DocumentTable:
         if tree is None or tree.num_unindexed_rows > UNINDEXED_IDS:
             self._table.create_index("id", config=BTree())
 
-    @_reporting_file_errors
+    @_writing
     def delete(self, ids: Sequence[str]) -> None:
         """Delete rows."""
         self._table.delete(has_id(ids))
 
     # ---- Search
 
-    @_reporting_file_errors
+    @_reading
     def nearest(
         self, vectors: np.ndarray, k: int, condition: str | None, inverted_file: InvertedFile | None
     ) -> list[list[tuple[Row, float]]]:
@@ -428,7 +440,7 @@ class DocumentTable:
         query = self._table.search(vector).distance_type("cosine").nprobes(inverted_file.nprobes)
         return query.refine_factor(COMPARED)
 
-    @_reporting_file_errors
+    @_reading
     def sampled_vectors(self) -> np.ndarray:
         """Return the vectors of up to 1,000 documents, chosen at random, (n, d)."""
         if self._sample is None:
@@ -457,12 +469,12 @@ class DocumentTable:
     # ---- Words
 
     @property
-    @_reporting_file_errors
+    @_reading
     def has_word_index(self) -> bool:
         """Whether this version can be searched by words."""
         return any(index.columns == ["text"] for index in self._table.list_indices())
 
-    @_reporting_file_errors
+    @_writing
     def build_word_index(self) -> None:
         """Make the texts searchable by words, without case and accents and without stemming.
 
@@ -480,7 +492,7 @@ class DocumentTable:
         )
         self._table.create_index("text", config=config)
 
-    @_reporting_file_errors
+    @_reading
     def matching(self, text: str, k: int, condition: str | None) -> list[tuple[Row, float]]:
         """Return the k rows of highest BM25 score to the words of a text, and their scores.
 
@@ -501,17 +513,17 @@ class DocumentTable:
 
     # ---- Upkeep
 
-    @_reporting_file_errors
+    @_writing
     def maintain(self, inverted_file: InvertedFile | None) -> InvertedFile | None:
         """Merge small files, and keep the inverted file up to date. Each step is a commit.
 
         Returns:
             An inverted file if one was built; otherwise the present one still holds.
         """
-        if self.has_word_index:
-            # Rows outside of the index of words would be scored by other counts of words.
-            self._table.optimize(cleanup_older_than=KEPT)
-        if self._table.stats()["fragment_stats"]["num_fragments"] > FRAGMENTS:
+        # Rows outside of the index of words would be scored by other counts of words. Without it,
+        # merging waits for many files, because it writes their documents again.
+        fragments = self._table.stats()["fragment_stats"]["num_fragments"]
+        if self.has_word_index or fragments > FRAGMENTS:
             self._table.optimize(cleanup_older_than=KEPT)
         count = len(self)
         if count <= APPROXIMATE_FROM:

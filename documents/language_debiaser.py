@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from modeling_tmde import TmdeError
-from tmde.documents.debiased_rank import choose_rank
-from tmde.documents.language_directions import (
+from tmde.documents.debiased_rank import (
+    choose_rank,
     dominant_directions,
     gram,
     highest_rank,

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tmde.data.locales import two_letter_code
-from tmde.documents.code_in_text import without_code
-from tmde.documents.pair_checks import letter_count
+from tmde.data.languages import two_letter_code
+from tmde.documents.pair_checks import letter_count, without_code
 
 # Shorter texts have too few letters to tell a language.
 SHORTEST_TEXT = 15  # characters

@@ -26,9 +26,8 @@ from sklearn.exceptions import NotFittedError
 
 from modeling_tmde import TmdeError
 from tmde.data.io import replacing
-from tmde.documents.debiased_rank import MOST_VECTORS
+from tmde.documents.debiased_rank import MOST_VECTORS, gram
 from tmde.documents.language_debiaser import LanguageDebiaser, Rank, rows_by_language
-from tmde.documents.language_directions import gram
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.progress import progress_bar
 from tmde.embedding.sentence_density import SentenceDensity

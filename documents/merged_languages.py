@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tmde.data.locales import merged_languages
+from tmde.data.languages import merged_languages
 from tmde.documents.cleaning import FEWEST_TEXTS
 
 Texts = Mapping[str, str | None]  # by the code that the source has
@@ -63,7 +63,7 @@ class MergedLanguages:
                 merged.append(f"{', '.join(codes)} as {language}")
         if merged:
             sentences.append(
-                f"Languages: {'; '.join(merged)} (codes that are named as languages are kept)"
+                f"Languages: {'; '.join(merged)} (name them as languages to keep them apart)"
             )
         if self.several_count:
             sentences.append(

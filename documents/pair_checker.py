@@ -6,7 +6,6 @@ import enum
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from tmde.documents.code_in_text import without_code
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.number_agreement import differing_numbers
 from tmde.documents.pair_checks import (
@@ -15,6 +14,7 @@ from tmde.documents.pair_checks import (
     is_copy,
     length_deviation,
     letter_count,
+    without_code,
     word_count,
 )
 

@@ -1,85 +1,64 @@
 """The probabilities of pairs, for the functions on files that find them."""
 
 import logging
-from dataclasses import dataclass
-from pathlib import Path
+import os
+from collections.abc import Mapping
+from typing import Any
 
 from modeling_tmde import TmdeError
-from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share
+from tmde.documents.calibration import Calibration
 from tmde.documents.calibration_fit import FEWEST_PAIRS
 from tmde.embedding import DocumentEmbedder
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class ProbabilityOptions:
-    """The values of the options of `PROBABILITY_OPTIONS`.
+def needed_calibration(
+    calibration: str | os.PathLike[str] | None,
+    model: str | None,
+    loading: Mapping[str, Any] | None,
+    embedder: DocumentEmbedder | None,
+) -> Calibration:
+    """Return the calibration of the model that makes the vectors of pairs.
 
-    Attributes:
-        min_probability: The minimum probability of a pair; None for all pairs.
-        share: The share of texts that have a translation; None for the default.
+    Args:
         calibration: The file of a calibration; None for that of the model.
+        model: The name of the model; None if it is not known.
+        loading: Arguments that it is opened with.
+        embedder: The open model; None if all vectors come from files.
+
+    Raises:
+        TmdeError: The model has no calibration, or one of another prompt or pooling.
     """
-
-    min_probability: float | None = None
-    share: float | None = None
-    calibration: Path | None = None
-
-    def __post_init__(self) -> None:
-        """Raise `TmdeError` if the share is out of range."""
-        if self.share is not None:
-            check_share(self.share)
-
-    @property
-    def are_asked_for(self) -> bool:
-        """Whether the user wants probabilities, so that a model without them is an error."""
-        values = (self.min_probability, self.share, self.calibration)
-        return any(value is not None for value in values)
-
-    def share_or(self, default: float = DEFAULT_SHARE) -> float:
-        """Return the share of texts that have a translation, as the user or the command says."""
-        return default if self.share is None else self.share
+    if calibration is not None:
+        chosen = Calibration.load(calibration)
+    elif model is not None:
+        chosen = Calibration.from_pretrained(model, (loading or {}).get("revision"))
+    else:
+        raise TmdeError(
+            "Probabilities need a calibration: give calibration=FILE, a file that `tmde calibrate` "
+            "wrote for the model of these vectors"
+        )
+    if embedder is not None:
+        chosen.check_embedder(embedder)
+    return chosen
 
 
 def find_calibration(
-    options: ProbabilityOptions,
-    model: str | None,
-    revision: str | None,
-    embedder: DocumentEmbedder | None,
+    model: str | None, loading: Mapping[str, Any] | None, embedder: DocumentEmbedder | None
 ) -> Calibration | None:
-    """Return the calibration of the pairs; None if there is none and nobody asks for it.
+    """Return the calibration of a model whose probabilities nobody asks for; None without one.
 
-    Args:
-        options: What the user asks for.
-        model: The model that made the vectors; None if it is not known.
-        revision: Its revision on the Hub.
-        embedder: The same model; None if all vectors come from files.
-
-    Raises:
-        TmdeError: The user asks for probabilities, and the model has no calibration, or one of
-            another prompt or pooling.
+    Arguments are those of `needed_calibration`. It warns of one that does not fit.
     """
-    calibration = None
-    if options.calibration is not None:
-        calibration = Calibration.load(options.calibration)
-    elif model is not None:
-        find = Calibration.from_pretrained if options.are_asked_for else Calibration.find
-        calibration = find(model, revision)
-    elif options.are_asked_for:
-        raise TmdeError(
-            "--min-probability and --share need a calibration: give --calibration, the file that "
-            "`tmde calibrate` wrote for the model of these vectors"
-        )
-    if calibration is None:
+    if model is None:
         return None
-    if embedder is None:
+    calibration = Calibration.find(model, (loading or {}).get("revision"))
+    if calibration is None or embedder is None:
         return calibration
     try:
         calibration.check_embedder(embedder)
     except TmdeError as error:
-        if options.are_asked_for:
-            raise
         logger.warning("No probabilities: %s", error)
         return None
     return calibration

@@ -44,6 +44,13 @@ class PairQuality:
         total = self.found + self.gold
         return 2 * self.correct / total if total else 0.0
 
+    def __str__(self) -> str:
+        """Return the counts and measures for people."""
+        return (
+            f"{self.correct:,} of {self.gold:,} right pairs among {self.found:,}: precision "
+            f"{self.precision:.4f}, recall {self.recall:.4f}, F1 {self.f1:.4f}"
+        )
+
 
 def pair_quality(
     pairs: Collection[tuple[Hashable, Hashable]], gold: Collection[tuple[Hashable, Hashable]]

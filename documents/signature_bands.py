@@ -1,8 +1,10 @@
 """Which of many texts may resemble each other: locality-sensitive hashing of MinHash signatures.
 
-A signature has 384 numbers. Two texts of resemblance s have the same number at a place with the
-probability s (Broder 1997, "On the resemblance and containment of documents"). Each r numbers are a
-band, and texts that may be similar share one: of pairs of resemblance s, the share
+The resemblance of two texts is the number of shingles, sequences of five characters, that both
+have, divided by that of all in either (Broder 1997, "On the resemblance and containment of
+documents"). A signature has 384 numbers. Two texts of resemblance s have the same number at a place
+with the probability s. Each r numbers are a band, and texts that may be similar share one: of pairs
+of resemblance s, the share
 
     (1 - s^r)^(384 / r)
 
@@ -19,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from rensa import RMinHash
 
-from tmde.documents.shingles import MULTIPLIER, shingle_hashes
+from tmde.documents.mining import plain_text
 from tmde.documents.unit_rows import slices, slices_with_bar
 
 SIGNATURE_LENGTH = 384
@@ -29,6 +31,9 @@ MISSED_PAIRS = 1e-3  # share of the pairs of the least resemblance that may shar
 _DEVIATIONS = 3
 _BLOCK = 4096  # texts whose signatures are in memory at once
 _SEED = 1  # of the hash functions
+_SHINGLE_LENGTH = 5  # characters
+# An odd number without pattern. Products with it modulo 2^64 scatter what differs little.
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _NO_BUCKET = 0  # the number in place of a bucket for a band that no other text has
 _KEY_SHIFT = np.uint64(32)
 
@@ -167,5 +172,47 @@ def _keys(bands: np.ndarray) -> np.ndarray:
     """
     keys = np.zeros(bands.shape[:2], np.uint64)
     for place in range(bands.shape[2]):
-        keys = keys * MULTIPLIER + bands[:, :, place]
+        keys = keys * _MULTIPLIER + bands[:, :, place]
     return keys >> _KEY_SHIFT
+
+
+# ---- Shingles
+
+
+def comparable_text(text: str) -> str:
+    """Return a text in lower case with single spaces; copies are equal in this."""
+    return plain_text(text).casefold()
+
+
+def shingles(text: str) -> set[str]:
+    """Return all sequences of five characters of a text, in lower case.
+
+    A text of fewer characters is its only one.
+    """
+    plain = comparable_text(text)
+    if len(plain) <= _SHINGLE_LENGTH:
+        return {plain}
+    return {
+        plain[begin : begin + _SHINGLE_LENGTH] for begin in range(len(plain) - _SHINGLE_LENGTH + 1)
+    }
+
+
+def shingle_hashes(text: str) -> np.ndarray:
+    """Return a number for each place where a shingle begins, uint64.
+
+    Two shingles of one text have the same number with a probability of some 1 in 10^14.
+    """
+    plain = comparable_text(text)
+    codes = np.frombuffer(plain.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.uint64)
+    length = min(len(codes), _SHINGLE_LENGTH)
+    count = len(codes) - length + 1
+    hashes = np.zeros(count, np.uint64)
+    for offset in range(length):
+        hashes = hashes * _MULTIPLIER + codes[offset : offset + count]
+    return hashes
+
+
+def resemblance(first: set[str], second: set[str]) -> float:
+    """Return the number of common shingles divided by that of all shingles (Jaccard)."""
+    common = len(first & second)
+    return common / (len(first) + len(second) - common)

@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from modeling_tmde import BagModel, TmdeError
 from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.opening import open_embedder
 
 # In tokens, of the longest text that an ONNX graph and the model are compared on.
 LONGEST = 1024
@@ -24,6 +28,21 @@ TEXTS = (
     "人人生而自由，在尊严和权利上一律平等。",
     "Equal. " * LONGEST,
 )
+
+
+def open_exportable(model: str, loading: Mapping[str, Any] | None = None) -> DocumentEmbedder:
+    """Return an embedder whose encoder and pooling make its vectors, on the CPU in float32.
+
+    Args:
+        model: A folder, a Hub id, or the name of a packaged model.
+        loading: Further arguments of `DocumentEmbedder.from_pretrained`.
+
+    Raises:
+        TmdeError: The model or one of the arguments cannot be used, or it cannot be exported.
+    """
+    embedder = open_embedder(model, {"device": "cpu", "dtype": "float32", **(loading or {})})
+    check_can_be_exported(embedder)
+    return embedder
 
 
 def check_can_be_exported(embedder: DocumentEmbedder) -> None:

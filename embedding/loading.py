@@ -47,7 +47,7 @@ def errors_about(
 
     Raises:
         TmdeError: Or another `kind`, in place of all errors except those of a missing package and
-            of too little memory.
+            of too little memory, and that of an unknown argument.
     """
     try:
         yield
@@ -56,7 +56,9 @@ def errors_about(
     except Exception as error:
         is_out_of_memory = type(error).__name__ == "OutOfMemoryError"
         is_about_a_file = isinstance(error, (OSError, ValueError))
-        if is_out_of_memory or (is_about_a_file and not prefix):
+        # A misspelt argument is no damage of a file.
+        is_about_an_argument = "unexpected keyword argument" in str(error)
+        if is_out_of_memory or is_about_an_argument or (is_about_a_file and not prefix):
             raise
         reason = _reason_of(error)
         if not reason.startswith(str(path)):

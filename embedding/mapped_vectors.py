@@ -31,9 +31,9 @@ def encode_to_file(
         texts: `count` strings.
         count: Their number.
         path: The file to write. If it exists, it is replaced.
-        language: See [`~tmde.embedding.DocumentEmbedder.encode`], as the other arguments.
-        truncate_dim: See there.
-        precision: See there.
+        language: One code for all texts, or one for each; None if it plays no part.
+        truncate_dim: Keep the first numbers of a vector only; None for all.
+        precision: How numbers are stored, see [`~tmde.embedding.DocumentEmbedder.encode`].
 
     Returns:
         The vectors that `encode` returns, mapped from the file and read-only, and the report.

@@ -170,11 +170,11 @@ def _load_embedder(
     Args:
         model: Its name.
         time_of_change: When its folder was last saved: another save is another model.
-        pooling: See `DocumentEmbedder`, as for the other arguments.
-        long_documents: See there.
-        max_length: See there.
-        prompt: See there.
-        device: See there.
+        pooling: How the outputs of tokens become a vector; None for that of the model.
+        long_documents: How texts beyond the limit of the model are read.
+        max_length: The most tokens of a text; None for the limit of the model.
+        prompt: The text before every text; None for that of the model.
+        device: The device of the model; None for a GPU if there is one.
     """
     return DocumentEmbedder.from_pretrained(
         model,

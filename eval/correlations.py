@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy import stats
 
 from modeling_tmde import TmdeError
-from tmde.eval.results import TaskResult, mean_value, pairs_of
+from tmde.eval.markdown import markdown_escape, markdown_table
+from tmde.eval.results import TaskResult, mean_value
+from tmde.eval.statistics import check_conditions, holm
 from tmde.eval.tasks import GROUPS
-from tmde.eval.verdicts import holm
 
 Method = Literal["spearman", "pearson"]
 
+SIGNIFICANCE_LEVEL = 0.05
 FEWEST_SYSTEMS = 4  # Three systems have six orders, so that no p-value is below 1/6.
 PERMUTATIONS = 99_999
 _MAX_ENUMERATED = 8  # All orders of so many systems, 40,320, are counted and not sampled.
@@ -75,7 +79,10 @@ class TaskCorrelations:
 
 
 def correlate_tasks(
-    results: Sequence[TaskResult], method: Method = "spearman", seed: int = 0
+    results: Sequence[TaskResult],
+    method: Method = "spearman",
+    seed: int = 0,
+    tasks: Sequence[str] | None = None,
 ) -> TaskCorrelations:
     """Correlate the results of probing tasks with those of other tasks over systems.
 
@@ -86,14 +93,18 @@ def correlate_tasks(
         results: The results of several systems on the same tasks.
         method: `spearman` for rank correlations, as in the thesis, or `pearson`.
         seed: Seed of the permutations. Of up to eight systems, all permutations are counted.
+        tasks: The tasks and groups of tasks to correlate; None for all.
 
     Returns:
         The correlations over the systems that were measured on all tasks.
 
     Raises:
-        TmdeError: There is no probing task or no other one; fewer than four systems have all tasks;
-            or results of one task or one system don't belong together.
+        TmdeError: A task is in none of the results; there is no probing task or no other one; fewer
+            than four systems have all tasks; or results of one task or one system don't belong
+            together.
     """
+    if tasks is not None:
+        results = _select_tasks(results, tasks)
     embedders = [result for result in results if result.dense]
     _check_conditions(embedders)
     values = _values_by_system(embedders)
@@ -125,6 +136,29 @@ def _with_corrected_p(correlations: Sequence[Correlation]) -> list[Correlation]:
 
 
 # ---- Results of systems
+
+
+def _select_tasks(results: Sequence[TaskResult], names: Sequence[str]) -> list[TaskResult]:
+    """Return the results of the named tasks and groups.
+
+    Raises:
+        TmdeError: A name selects no result.
+    """
+    selected_tasks = set()
+    for name in names:
+        members = GROUPS.get(name, [name])
+        matching = {result.task for result in results if _is_one_of(result.task, members)}
+        if not matching:
+            listed = ", ".join(dict.fromkeys(result.task for result in results))
+            raise TmdeError(f"--tasks: found no result of {name!r}, expected one of {listed}")
+        selected_tasks |= matching
+    return [result for result in results if result.task in selected_tasks]
+
+
+def _is_one_of(task: str, names: Sequence[str]) -> bool:
+    """Return whether a task has one of the names; `probing_sentlen/FILE` is a `probing_sentlen`."""
+    name, _, _ = task.partition("/")
+    return task in names or name in names
 
 
 def _is_probing(task: str) -> bool:
@@ -161,49 +195,12 @@ def _check_conditions(results: Sequence[TaskResult]) -> None:
     first_results: dict[str, TaskResult] = {}
     for result in results:
         first = first_results.setdefault(result.task, result)
-        _check_same_conditions(first, result)
+        check_conditions(first, result, _NOT_COMPARED)
         if _test_items(first) != _test_items(result):
             raise TmdeError(
                 f"{result.task}: {first.system} and {result.system} were not tested on the same "
                 "items. Measure all systems with the same options."
             )
-
-
-def _check_same_conditions(first: TaskResult, second: TaskResult) -> None:
-    """Check that two results of a task agree in everything but the system and random draws.
-
-    Raises:
-        TmdeError: They don't.
-    """
-    first_conditions = _conditions(first)
-    second_conditions = _conditions(second)
-    for name in first_conditions | second_conditions:
-        first_value = first_conditions.get(name)
-        second_value = second_conditions.get(name)
-        if first_value != second_value:
-            raise TmdeError(
-                f"{first.task}: {name} of {first.system} is {first_value!r}, of {second.system} "
-                f"{second_value!r}, expected the same. Measure all systems on the same data with "
-                "the same options."
-            )
-
-
-def _conditions(result: TaskResult) -> dict[str, Any]:
-    """Return what all results of a task must share, but for the test items, by name."""
-    cells = [f"{source} -> {target}" for source, target in pairs_of(result.cells)]
-    conditions: dict[str, Any] = {
-        "data": result.data.get("fingerprint"),
-        "protocol": result.protocol,
-        "metric": result.metric,
-        "cells": sorted(cells),
-    }
-    for name, setting in result.settings.items():
-        if name not in _NOT_COMPARED:
-            conditions[name] = setting
-    if "train_languages" in conditions:
-        # Their order affects nothing.
-        conditions["train_languages"] = sorted(conditions["train_languages"])
-    return conditions
 
 
 def _test_items(result: TaskResult) -> dict[tuple[str, str], list[str]]:
@@ -332,3 +329,61 @@ def permutation_p_values(first: np.ndarray, second: np.ndarray, seed: int = 0) -
         p_values[:, column] = (by_chance >= observed - _ROUNDING).mean(axis=0)
         p_values[np.isnan(observed), column] = math.nan
     return p_values
+
+
+# ---- Texts
+
+
+def correlations_markdown(correlated: TaskCorrelations) -> str:
+    """Return a table with a row for each probing task and a column for each other task."""
+    rows: dict[str, list[str]] = {}
+    titles: dict[str, None] = {}  # a set in the order of insertion
+    for correlation in correlated.correlations:
+        titles[correlation.task] = None
+        row = rows.setdefault(correlation.probing_task, [markdown_escape(correlation.probing_task)])
+        row.append(_cell_text(correlation))
+    table = markdown_table(["", *map(markdown_escape, titles)], list(rows.values()))
+    pairs = "1 pair" if correlated.tested_pairs == 1 else f"{correlated.tested_pairs} pairs"
+    system_count = len(correlated.systems)
+    note = (
+        f"{correlated.method.capitalize()} correlation over {system_count} systems "
+        f"({', '.join(correlated.systems)}). In brackets: p of a permutation test, corrected by "
+        f"Holm's method for {pairs} of tasks."
+    )
+    blocks = ["\n".join(table), markdown_escape(note)]
+    if correlated.tested_pairs:
+        limit = (
+            f"The smallest p that {system_count} systems can reach, after correction for {pairs}, "
+            f"is {correlated.smallest_p:.2g}."
+        )
+        if correlated.smallest_p >= SIGNIFICANCE_LEVEL:
+            limit += (
+                f" No correlation can be significant at {SIGNIFICANCE_LEVEL}: measure more systems "
+                "or name fewer tasks (--tasks)."
+            )
+        blocks.append(markdown_escape(limit))
+    for system, missing in correlated.left_out.items():
+        left_out = f"{system} is left out, because it lacks {', '.join(missing)}."
+        blocks.append(f"**Note:** {markdown_escape(left_out)}")
+    return "\n\n".join(blocks) + "\n"
+
+
+def _cell_text(correlation: Correlation) -> str:
+    """Return a text such as `+0.83 (0.004)`."""
+    if math.isnan(correlation.value):
+        return "–"
+    return f"{correlation.value:+.2f} ({correlation.corrected_p:.2g})"
+
+
+def correlations_tsv(correlated: TaskCorrelations) -> str:
+    """Return a line for each pair of tasks; numbers that do not exist are empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter="\t", lineterminator="\n")
+    writer.writerow(["probing_task", "task", "systems", "correlation", "p", "corrected_p"])
+    for correlation in correlated.correlations:
+        numbers = [correlation.value, correlation.p, correlation.corrected_p]
+        shown = ["" if math.isnan(number) else f"{number:.6g}" for number in numbers]
+        writer.writerow(
+            [correlation.probing_task, correlation.task, len(correlated.systems), *shown]
+        )
+    return text.getvalue()

@@ -1,16 +1,22 @@
-"""What an evaluation or a training ran on: versions and the machine."""
+"""What an evaluation or a training ran on: versions, the machine, and the code."""
 
 from __future__ import annotations
 
+import hashlib
 import platform
-from importlib import metadata
+from functools import cache
+from importlib import metadata, resources
+from pathlib import Path
 
 import torch
 
 from tmde import __version__
 from tmde.data.cpus import usable_cpus
 
-# Distributions that affect numbers. A test compares them with what the code imports.
+# The packages of this project whose code decides vectors, and those whose code decides results.
+CODE_OF_VECTORS = ("modeling_tmde", "tmde.embedding")
+CODE_OF_RESULTS = (*CODE_OF_VECTORS, "tmde.data", "tmde.documents", "tmde.eval")
+# Distributions that affect numbers.
 PACKAGES = (
     "torch",
     "transformers",
@@ -56,3 +62,25 @@ def _machine() -> dict[str, object]:
         "threads": torch.get_num_threads(),
         "gpus": gpus,
     }
+
+
+@cache
+def code_digest(packages: tuple[str, ...]) -> str:
+    """Return a hash of all Python files of some packages, for keys of caches.
+
+    Args:
+        packages: The dotted names of the packages.
+    """
+    digest = hashlib.sha256()
+    for package in packages:
+        digest.update(folder_digest(Path(str(resources.files(package)))))
+    return digest.hexdigest()
+
+
+def folder_digest(folder: Path) -> bytes:
+    """Return the SHA-256 of the names and the contents of all Python files below a folder."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.rglob("*.py")):
+        digest.update(str(file.relative_to(folder)).encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.digest()

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from tmde.documents.lawdr import PAPER_DENSITY, Lawdr
-from tmde.eval.role_prompts import Role
+from tmde.eval.model_fingerprint import Role
 from tmde.eval.systems import EmbeddingSystem, Language, System
 from tmde.eval.tasks.base import LawdrSettings
 

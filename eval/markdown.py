@@ -32,7 +32,11 @@ def markdown_escape(text: str) -> str:
 
 
 def markdown_table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: int = 1,
+    *,
+    alignment: Sequence[str] | None = None,
 ) -> list[str]:
     """Return the lines of a Markdown table.
 
@@ -40,7 +44,9 @@ def markdown_table(
         header: The titles of the columns.
         rows: The texts of the cells.
         left: The number of columns that are left-aligned; the others are right-aligned.
+        alignment: "left" or "right" for each column, instead of `left`.
     """
-    alignment = ["left"] * left + ["right"] * (len(header) - left)
+    if alignment is None:
+        alignment = ["left"] * left + ["right"] * (len(header) - left)
     table = tabulate.tabulate(rows, header, "pipe", colalign=alignment, disable_numparse=True)
     return table.split("\n")

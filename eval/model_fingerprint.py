@@ -1,20 +1,36 @@
-"""A hash of everything that affects the vectors of an embedder."""
+"""What affects the vectors of an embedder: its prompts for queries and documents, and a hash."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import json
+import sys
 from collections.abc import Iterator
 from importlib import metadata
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.eval.imported_code import imported_files
-from tmde.eval.role_prompts import prompt_of_role
+from tmde.eval.environment import CODE_OF_VECTORS, code_digest, folder_digest
+
+# What texts are in a search; None where all texts have the same role.
+Role = Literal["query", "document"] | None
+
+
+def prompt_of_role(embedder: DocumentEmbedder, role: Role) -> str:
+    """Return the prompt with which `encode`, `encode_query` or `encode_document` reads texts.
+
+    Args:
+        embedder: The embedder.
+        role: The role of the texts; None for `encode`.
+    """
+    if role is None:
+        return embedder.prompt
+    return embedder.prompts[role] or ""
 
 
 def model_fingerprint(embedder: DocumentEmbedder) -> str:
@@ -30,9 +46,10 @@ def model_fingerprint(embedder: DocumentEmbedder) -> str:
         The first 16 hexadecimal digits of a SHA-256.
     """
     digest = hashlib.sha256()
+    code = code_of_vectors(type(embedder), type(embedder.model))
     weights = [weight_bytes(embedder.model)]
     weights += [weight_bytes(module) for module in embedder.projections]
-    for content in itertools.chain(_code(embedder), *weights):
+    for content in itertools.chain(code, *weights):
         digest.update(content)
     settings = [
         {**embedder.model.config.to_dict(), "_name_or_path": None},
@@ -55,12 +72,18 @@ def model_fingerprint(embedder: DocumentEmbedder) -> str:
     return digest.hexdigest()[:16]
 
 
-def _code(embedder: DocumentEmbedder) -> Iterator[bytes]:
-    """Yield the source files of everything that computes vectors."""
-    classes = (DocumentEmbedder, type(embedder), type(embedder.model))
-    modules = [used_class.__module__ for used_class in classes]
-    for file in imported_files(*modules):
-        yield file.read_bytes()
+def code_of_vectors(*classes: type) -> Iterator[bytes]:
+    """Yield hashes of everything that computes vectors: this package, and the files of classes.
+
+    Args:
+        *classes: Classes of models. The code of a class that comes with a checkpoint, or of a
+            library, is the folder of its module.
+    """
+    yield code_digest(CODE_OF_VECTORS).encode()
+    for used_class in classes:
+        path = getattr(sys.modules[used_class.__module__], "__file__", None)
+        if path is not None:  # A class of a notebook has no file.
+            yield folder_digest(Path(path).parent)
 
 
 def weight_bytes(model: torch.nn.Module) -> Iterator[bytes | memoryview]:

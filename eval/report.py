@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from tmde.eval.markdown import markdown_escape, markdown_table, percent
-from tmde.eval.published_comparison import PublishedComparison, compare_with_published
 from tmde.eval.results import (
     ACCURACY_OF,
     CONTROL,
@@ -25,7 +24,7 @@ from tmde.eval.results import (
     pairs_of,
     summary_columns,
 )
-from tmde.eval.statistics import Difference
+from tmde.eval.statistics import Difference, compare
 
 TEMPLATE = Path(__file__).with_name("report.md.jinja")
 
@@ -80,7 +79,6 @@ class SectionTexts:
     summary: list[str]
     provenance: str
     further_measures: list[str]
-    published: PublishedComparison
     metric: Metric
     matrices: list[Matrix]
     settings: list[str]
@@ -90,8 +88,8 @@ class SectionTexts:
 def markdown_report(results: Sequence[TaskResult]) -> str:
     """Return a report in Markdown, with a section per task.
 
-    A section holds scores and baselines, provenance, further measures, published tables, a matrix
-    of all cells per system, and how they were measured.
+    A section holds scores and baselines, provenance, further measures, a matrix of all cells per
+    system, and how they were measured.
     """
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
@@ -180,7 +178,6 @@ def _section_texts(section: Section) -> SectionTexts:
         summary=_summary_table(section, _column_text),
         provenance=_provenance(first.data),
         further_measures=_further_measures_table(section),
-        published=compare_with_published(section.results, section.labels),
         metric=METRICS[first.metric],
         matrices=matrices,
         settings=_settings_table(section),
@@ -432,6 +429,29 @@ def _note_on_truncation(result: TaskResult, label: str, counts: tuple[int, int])
 
 
 # ---- Differences of two systems
+
+
+def differences_markdown(
+    a: Sequence[TaskResult], b: Sequence[TaskResult], **options: Any
+) -> str | None:
+    """Return a table of the differences of system B from A on the tasks that they share.
+
+    Args:
+        a: The results of one system.
+        b: The results of another one.
+        options: Options of `tmde.eval.statistics.compare`.
+
+    Returns:
+        Markdown; None if they share no task.
+    """
+    first_results = {result.task: result for result in a}
+    differences = []
+    for result in b:
+        if result.task in first_results:
+            differences += compare(first_results[result.task], result, **options)
+    if not differences:
+        return None
+    return differences_table(f"{b[0].system} - {a[0].system}", differences)
 
 
 def differences_table(name: str, differences: Sequence[Difference]) -> str:

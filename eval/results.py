@@ -546,6 +546,32 @@ def read_results(folder: str | Path) -> list[TaskResult]:
         return [_result_of_record(record, arrays) for record in content["results"]]
 
 
+def read_system(place: str) -> list[TaskResult]:
+    """Return the results of one system that `write_results` wrote.
+
+    Args:
+        place: The folder of an evaluation, or `FOLDER#SYSTEM` if it holds several systems.
+
+    Raises:
+        TmdeError: There is no such evaluation or system, or it is not clear which.
+    """
+    folder = place
+    system = ""
+    # The name of a folder may hold a # itself.
+    if "#" in place and not Path(place, EVAL_NAME).exists():
+        folder, _, system = place.rpartition("#")
+    results = read_results(folder)
+    names = list(dict.fromkeys(result.system for result in results))
+    if system and system not in names:
+        raise TmdeError(f"{folder}: found no system {system!r}, expected one of {', '.join(names)}")
+    if not system and len(names) > 1:
+        raise TmdeError(
+            f"{folder} holds several systems ({', '.join(names)}); name one, such as "
+            f"{folder}#{names[0]}"
+        )
+    return [result for result in results if not system or result.system == system]
+
+
 class _Arrays:
     """The arrays of `outcomes.npz`. Equal lists of ids are stored only once."""
 
@@ -602,9 +628,7 @@ def _fingerprint(content: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
 
 
 def _result_of_record(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> TaskResult:
-    stored_fields = [field.name for field in fields(TaskResult) if field.name != "dense"]
-    values = {name: record[name] for name in stored_fields}
-    values["dense"] = _is_dense(record)
+    values = {field.name: record[field.name] for field in fields(TaskResult)}
     values["cells"] = [_cell_of_record(cell, arrays) for cell in record["cells"]]
     values["intervals"] = {}
     for name, bounds in record["intervals"].items():
@@ -612,16 +636,6 @@ def _result_of_record(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
     if record["truncated"] is not None:
         values["truncated"] = tuple(record["truncated"])
     return TaskResult(**values)
-
-
-def _is_dense(record: dict[str, Any]) -> bool:
-    """Return whether the vectors of a stored result have a fixed length.
-
-    Files of tmde 0.1 do not say it. They have a number of truncated texts for embedders alone.
-    """
-    if "dense" in record:
-        return bool(record["dense"])
-    return record["truncated"] is not None
 
 
 def _cell_of_record(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Cell:

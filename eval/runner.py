@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ from tmde.eval.alignment import evaluate_alignment
 from tmde.eval.captions import RankingSettings, evaluate_captions
 from tmde.eval.classification import PROTOCOLS, TEN_FOLDS, evaluate_classification
 from tmde.eval.contrast import evaluate_contrast
-from tmde.eval.environment import environment
+from tmde.eval.environment import CODE_OF_RESULTS, code_digest, environment
 from tmde.eval.folds import run_folds
 from tmde.eval.geometry import evaluate_geometry
 from tmde.eval.heads import Head, get_head
-from tmde.eval.imported_code import imported_files
 from tmde.eval.lawdr_system import lawdr_record
 from tmde.eval.planning import LoadedTask
 from tmde.eval.questions import evaluate_questions
@@ -149,15 +147,13 @@ def _result_key(task: LoadedTask, system: System, options: EvaluationOptions) ->
     return text_fingerprint([*map(repr, decisive), _code_fingerprint()])
 
 
-@cache
 def _code_fingerprint() -> str:
-    """Return a hash of the code that measures and of the versions of the libraries that it uses.
+    """Return a hash of the code of this package and of the versions of the libraries that it uses.
 
-    Cached results of other code are never used. The code of reports and figures does not count,
-    because nothing here imports it.
+    Cached results of other code are never used.
     """
-    code = [file.read_text(encoding="utf-8") for file in imported_files(__name__)]
-    return text_fingerprint([json.dumps(environment()["versions"], sort_keys=True), *code])
+    versions = json.dumps(environment()["versions"], sort_keys=True)
+    return text_fingerprint([versions, code_digest(CODE_OF_RESULTS)])
 
 
 def _read_result(folder: Path) -> TaskResult | None:
@@ -218,30 +214,28 @@ def _run_protocol(
     task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress
 ) -> _Measurement:
     """Run the protocol that belongs to the kind of the data."""
-    data = task.data
-    if isinstance(data, ClassificationData):
-        return _classify(task, data, system, options, progress)
-    if isinstance(data, RetrievalData):
-        return _retrieve(data, system, options, progress)
-    if isinstance(data, QuestionData):
-        return _ask(data, system, options, progress)
-    if isinstance(data, AlignmentData | SentenceAlignmentData):
-        return _align(data, system, options, progress)
-    if isinstance(data, CaptionData):
-        return _rank_captions(data, system, options, progress)
-    return _compare_vectors(data, system, progress)
-
-
-def _compare_vectors(
-    data: ContrastData | GeometryData | SimilarityData, system: System, progress: Progress
-) -> _Measurement:
-    """Run a protocol that looks at vectors of single pairs of languages and has no settings."""
-    if isinstance(data, ContrastData):
-        cells = evaluate_contrast(data, system)
-        return _Measurement("contrast", cells, {"scoring": "cosine"})
-    if isinstance(data, GeometryData):
-        return _Measurement("geometry", evaluate_geometry(data, system, progress))
-    return _Measurement("similarity", evaluate_similarity(data, system))
+    match task.data:
+        case ClassificationData() as data:
+            measurement = _classify(task, data, system, options, progress)
+        case RetrievalData() as data:
+            measurement = _retrieve(data, system, options, progress)
+        case QuestionData() as data:
+            measurement = _ask(data, system, options, progress)
+        case AlignmentData() as data:
+            measurement = _align(data, system, options, progress)
+        case SentenceAlignmentData() as data:
+            cells = evaluate_sentence_alignment(data, system, progress)
+            measurement = _Measurement("sentence-alignment", cells)
+        case CaptionData() as data:
+            measurement = _rank_captions(data, system, options, progress)
+        case ContrastData() as data:
+            cells = evaluate_contrast(data, system)
+            measurement = _Measurement("contrast", cells, {"scoring": "cosine"})
+        case GeometryData() as data:
+            measurement = _Measurement("geometry", evaluate_geometry(data, system, progress))
+        case SimilarityData() as data:
+            measurement = _Measurement("similarity", evaluate_similarity(data, system))
+    return measurement
 
 
 def _retrieve(
@@ -270,14 +264,8 @@ def _ask(
 
 
 def _align(
-    data: AlignmentData | SentenceAlignmentData,
-    system: System,
-    options: EvaluationOptions,
-    progress: Progress,
+    data: AlignmentData, system: System, options: EvaluationOptions, progress: Progress
 ) -> _Measurement:
-    if isinstance(data, SentenceAlignmentData):
-        cells = evaluate_sentence_alignment(data, system, progress)
-        return _Measurement("sentence-alignment", cells)
     cells = evaluate_alignment(data, system, options.scoring, options.k, progress)
     settings = {
         "scoring": options.scoring,

@@ -88,14 +88,13 @@ def _dense(matrix: Matrix) -> np.ndarray:
 def _cell(languages: tuple[str, str], ids: list[str], counts: BeadCounts, lax_f1: float) -> Cell:
     """Return the scores of one pair of languages."""
     source, target = languages
-    columns = [counts.predicted, counts.right, counts.gold, counts.found]
     return Cell(
         source=source,
         target=target,
         metric="strict_f1",
         value=counts.f1,
         ids=ids,
-        outcomes=np.stack(columns, axis=1).astype(float),
+        outcomes=counts.columns(),
         extra={
             "lax_f1": lax_f1,
             "precision": counts.precision,

@@ -7,7 +7,7 @@ one item under several classifiers, and for the questions about one paragraph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,14 @@ import scipy.sparse
 from scipy import stats
 
 from modeling_tmde import TmdeError
-from tmde.eval.results import Cell, TaskResult, group_cells, mean_value, pick_cells
+from tmde.eval.results import (
+    Cell,
+    TaskResult,
+    group_cells,
+    mean_value,
+    pairs_of,
+    pick_cells,
+)
 
 # The largest number of resampled values (samples x items) at a time: 32 MB.
 _MAX_BATCH_VALUES = 4_000_000
@@ -76,16 +83,15 @@ def paired_t_test(a: Sequence[float], b: Sequence[float]) -> float:
     return float(stats.ttest_rel(b, a).pvalue)
 
 
-def single_sample_t_test(accuracies: Sequence[float], published: float) -> float:
-    """Return the two-sided p of the single-sample t-test of thesis 3.3.
-
-    The null hypothesis is that the mean of a system's folds is the published accuracy.
-
-    Args:
-        accuracies: The accuracies of the system, one per fold.
-        published: The published accuracy.
-    """
-    return paired_t_test([published] * len(accuracies), accuracies)
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number (Holm 1979), in the order in which they came."""
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, place in enumerate(order):
+        largest = max(largest, (len(p_values) - rank) * p_values[place])
+        corrected[place] = min(1.0, largest)
+    return corrected
 
 
 def with_interval(cell: Cell, samples: int = 2000, seed: int = 0) -> Cell:
@@ -181,18 +187,7 @@ def _check_comparable(a: TaskResult, b: TaskResult) -> None:
     if a.dense != b.dense:
         # TF-IDF has another classifier where the task's is a network.
         ignored |= {"head", "seeds"}
-    conditions_a = _conditions(a)
-    conditions_b = _conditions(b)
-    for name in conditions_a | conditions_b:
-        if name in ignored:
-            continue
-        value_a = conditions_a.get(name)
-        value_b = conditions_b.get(name)
-        if value_a != value_b:
-            raise TmdeError(
-                f"{a.task}: {name} of {a.system} is {value_a!r}, of {b.system} {value_b!r}, "
-                "expected the same. Evaluate both with the same options."
-            )
+    check_conditions(a, b, ignored)
     if _test_items(a) != _test_items(b):
         raise TmdeError(
             f"{a.task}: {a.system} and {b.system} were not tested on the same items. "
@@ -200,14 +195,43 @@ def _check_comparable(a: TaskResult, b: TaskResult) -> None:
         )
 
 
+def check_conditions(a: TaskResult, b: TaskResult, ignored: Collection[str]) -> None:
+    """Check that two results agree in everything but the test items.
+
+    Args:
+        a: The result of the first system.
+        b: The result of the second system.
+        ignored: The settings that may differ.
+
+    Raises:
+        TmdeError: They don't.
+    """
+    conditions_a = _conditions(a)
+    conditions_b = _conditions(b)
+    for name in conditions_a | conditions_b:
+        value_a = conditions_a.get(name)
+        value_b = conditions_b.get(name)
+        if name not in ignored and value_a != value_b:
+            raise TmdeError(
+                f"{a.task}: {name} of {a.system} is {value_a!r}, of {b.system} {value_b!r}, "
+                "expected the same. Evaluate both with the same options."
+            )
+
+
 def _conditions(result: TaskResult) -> dict[str, Any]:
     """Return everything that two results must share to be compared, but for the test items."""
-    return {
+    conditions = {
         "task": result.task,
         "protocol": result.protocol,
+        "metric": result.metric,
+        "cells": sorted(f"{source} -> {target}" for source, target in pairs_of(result.cells)),
         "data": result.data.get("fingerprint"),
         **result.settings,
     }
+    if "train_languages" in conditions:
+        # Their order affects nothing.
+        conditions["train_languages"] = sorted(conditions["train_languages"])
+    return conditions
 
 
 def _test_items(result: TaskResult) -> list[tuple[tuple[str, str], list[str]]]:

@@ -22,8 +22,7 @@ from modeling_tmde import TmdeError
 from tmde.data.io import replacing
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.document_embedder import logger as embedding_logger
-from tmde.eval.model_fingerprint import model_fingerprint
-from tmde.eval.role_prompts import Role, prompt_of_role
+from tmde.eval.model_fingerprint import Role, model_fingerprint, prompt_of_role
 from tmde.eval.tasks.base import text_fingerprint
 
 # The code of one language for all texts, one code per text, or None where it plays no part.

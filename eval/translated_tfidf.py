@@ -23,9 +23,8 @@ from modeling_tmde.inspection import is_ours, position_limit
 from modeling_tmde.seq2seq import EmbeddingSeq2Seq
 from tmde.embedding.hub_names import check_model_path
 from tmde.embedding.sentences import split_sentences
-from tmde.eval.imported_code import imported_files
-from tmde.eval.model_fingerprint import tokenizer_content, weight_bytes
-from tmde.eval.role_prompts import Role
+from tmde.eval.environment import CODE_OF_RESULTS, code_digest
+from tmde.eval.model_fingerprint import Role, code_of_vectors, tokenizer_content, weight_bytes
 from tmde.eval.systems import Language
 from tmde.eval.tasks import TaskError
 
@@ -121,9 +120,8 @@ class TranslatedTfidf:
     def fingerprint(self) -> str:
         """A hash of weights, configuration, tokenizer and code, computed once per task."""
         digest = hashlib.sha256()
-        for file in imported_files(__name__, type(self.model).__module__):
-            digest.update(file.read_bytes())
-        for content in weight_bytes(self.model):
+        code = [code_digest(CODE_OF_RESULTS).encode(), *code_of_vectors(type(self.model))]
+        for content in itertools.chain(code, weight_bytes(self.model)):
             digest.update(content)
         settings = [
             {**self.model.config.to_dict(), "_name_or_path": None},

@@ -14,6 +14,7 @@ folder with a column `text`, and `id` to index them; `--others` is the other sid
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import ray
@@ -57,6 +58,7 @@ def main() -> None:
         output = arguments.output or "runs/ray_pairs.parquet"
         others = read_documents(arguments.others, "en")
         pairs = mine_datasets(documents, others, arguments.model, **pool)
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pairs, output)
         print(f"{len(pairs)} pairs in {output}")
     ray.shutdown()

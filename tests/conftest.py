@@ -2,7 +2,9 @@
 
 import os
 import random
+from collections.abc import Container, Iterable
 from pathlib import Path
+from typing import Any
 
 # `pytest -n 2`: one thread a worker. torch reads this when it is imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -11,11 +13,14 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import datasets
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from modeling_tmde import TmdeConfig, TmdeForConditionalGeneration, train_tokenizer
+from tests.leftovers import start_guard
 from tmde.embedding.progress import _LogLines
 
+GUARD = pytest.StashKey()
 BOTTLENECKS = ("first", "pyramid", "full", "dual")
 LANGUAGES = ("de", "en", "es", "fr", "it")
 WORDS = {
@@ -25,6 +30,20 @@ WORDS = {
     "fr": ["maison", "chien", "chat", "arbre", "fleuve", "ville", "lumière", "nuit", "pain", "eau"],
     "it": ["casa", "cane", "gatto", "albero", "fiume", "città", "luce", "notte", "pane", "acqua"],
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """No process outlives the test run."""
+    config.stash[GUARD] = start_guard()
+
+
+def nightly_except(daily: Container[Any], values: Iterable[Any]) -> list[ParameterSet]:
+    """Return the parameters of a test; those that are not in `daily` run every night only."""
+    parameters = []
+    for value in values:
+        marks = [] if value in daily else [pytest.mark.nightly]
+        parameters.append(pytest.param(value, marks=marks))
+    return parameters
 
 
 def make_rows(

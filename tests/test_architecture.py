@@ -66,6 +66,12 @@ def test_arrows_run_one_way_and_no_folder_has_a_circle(layout):
             "tmde/hub_cards/model_files.py",
             "tmde.training.checkpoints",
         ),
+        ("Arrows run one way", "tmde/training/run.py", "tmde.papers.table"),
+        (
+            "Only the commands import what repeats the papers",
+            "tmde/cli/train.py",
+            "tmde.papers.table",
+        ),
         (
             "Only training and the commands fill cards",
             "tmde/data/io.py",

@@ -25,6 +25,7 @@ from tmde.auto_registration import register_lazily
 if TYPE_CHECKING:
     from modeling_tmde import *
     from tmde.data import *
+    from tmde.data.file_embedding import *
     from tmde.documents import *
     from tmde.embedding import *
     from tmde.embedding.vectorizer import *
@@ -94,13 +95,21 @@ __all__ = [
     "__version__",
     "adapt_encoder",
     "align_documents",
+    "align_files",
     "align_sentences",
+    "align_word_files",
+    "calibrate_model",
+    "clean_files",
+    "dedupe_files",
+    "embed_file",
+    "index_files",
     "load_mldoc",
     "load_parallel",
     "load_recipe",
     "load_sib200",
     "load_xnli",
     "mine_bitext",
+    "mine_files",
     "train_recipe",
     "train_tokenizer",
 ]
@@ -110,6 +119,7 @@ _PACKAGES = (
     "modeling_tmde",
     "tmde.embedding",
     "tmde.data",
+    "tmde.data.file_embedding",
     "tmde.training",
     "tmde.documents",
     "tmde.embedding.vectorizer",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,18 +22,86 @@ from modeling_tmde.common import pool_states
 from modeling_tmde.configuration_bag import BagConfig
 from modeling_tmde.modeling_bag import BagModel
 from modeling_tmde.tokenization import cut_tokenizer, edited, load_tokenizer
+from tmde.data.delimited import Quoting
+from tmde.data.io import write_atomically
+from tmde.data.parallel import load_parallel
 from tmde.data.tokens import TextEncoder, text_bounds
 from tmde.embedding.document_embedder import check_token_outputs
 from tmde.embedding.loading import local_or_hub
 from tmde.embedding.progress import progress_bar
+from tmde.hub_cards import describe_origins, describe_sources
 from tmde.training.starts.hub_encoders import open_encoder, token_settings
+from tmde.training.starts.tokenizers import texts_by_language
 from tmde.training.starts.weights import fit_width
 
 # The relative frequency at which a token has half the weight of a very rare one.
 RARE = 1e-4
+# The characters of each language that the vocabulary of an exported bag is made of.
+_CHARACTERS = 15_000_000
 BATCH_SIZE = 512  # Tokens, each of which is encoded as a text.
 WORD = re.compile(r"[^\W\d_]{3,}")
 WORD_START = "▁"  # In a Unigram vocabulary, tokens that begin a word have this prefix.
+
+
+def export_bag(
+    encoder: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    train: str | Sequence[str],
+    *,
+    languages: Sequence[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    quoting: Quoting | None = None,
+    vocab_size: int = 44_000,
+    whole_words: int = 8_000,
+    width: int | None = None,
+    lowercase: bool = True,
+) -> BagModel:
+    """Write a bag of an encoder's token vectors, as a checkpoint to train.
+
+    ```python
+    bag = export_bag("intfloat/multilingual-e5-small", "runs/e5-bag", "corpus/")
+    ```
+
+    Args:
+        encoder: See `encoder_bag`.
+        output: The folder to make.
+        train: Parallel rows, as `load_parallel` reads them, whose tokens the bag has.
+        languages: The languages of the rows; None for all.
+        columns: See `load_parallel`.
+        quoting: See `load_parallel`.
+        vocab_size: See `encoder_bag`, as the others.
+        whole_words: The number of entries that are frequent words.
+        width: The numbers of a vector; None for those of the encoder.
+        lowercase: Whether all text is read in lower case.
+
+    Raises:
+        TmdeError: The encoder or the rows cannot be used.
+    """
+    sources = [train] if isinstance(train, str) else list(train)
+    rows = load_parallel(sources, languages, columns=columns, quoting=quoting)
+    codes = list(languages or sorted(rows.features["translation"]))
+    texts_of = texts_by_language(rows, codes, _CHARACTERS, seed=42)
+    options: dict[str, Any] = {"languages": codes, "pivot_languages": []}
+    if width is not None:
+        options["d_model"] = width
+    model, tokenizer = encoder_bag(
+        encoder,
+        itertools.chain.from_iterable(texts_of.values()),
+        vocab_size=vocab_size,
+        whole_words=whole_words,
+        lowercase=lowercase,
+        sublinear_counts=True,
+        **options,
+    )
+    model.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+    # Cards of models that begin with the bag name the encoder and its license.
+    record = {
+        "sources": describe_sources(sources),
+        **describe_origins({"warm_start": {"checkpoint": encoder}}),
+    }
+    write_atomically(Path(output) / "run.json", json.dumps(record, indent=2))
+    return model
 
 
 @torch.no_grad()

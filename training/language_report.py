@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from tabulate import tabulate
-
 from tmde.eval.dev_retrieval import language_pairs
+from tmde.eval.markdown import markdown_table, percent
 
 Report = dict[str, Any]  # The content of `languages.json`.
 
@@ -109,9 +108,10 @@ def _table(report: Report) -> str:
     lines = []
     for row in rows:
         change = 100 * (row.after - row.before)
-        lines.append([row.dev_set, row.texts, row.pair, 100 * row.before, 100 * row.after, change])
+        values = [percent(row.before), percent(row.after), f"{change:+.1f}"]
+        lines.append([row.dev_set, row.texts, row.pair, *values])
     header = ("dev set", "texts", "pair", "before", "after", "change")
-    return tabulate(lines, header, "github", floatfmt=("", "", "", ".1f", ".1f", "+.1f"))
+    return "\n".join(markdown_table(header, lines, left=3))
 
 
 def _summary(report: Report) -> str:

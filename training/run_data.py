@@ -9,11 +9,10 @@ from typing import Any, NamedTuple, TypeAlias
 import datasets
 
 from tmde.data import CorpusReport, load_parallel
-from tmde.data.dev_rows import hold_out_rows
-from tmde.data.document_share import draw_share
-from tmde.data.languages import languages_of
-from tmde.data.parts import AnyDataset
+from tmde.data.parts import AnyDataset, languages_of
 from tmde.data.rows import ANCHOR, POSITIVE, TRANSLATION, triple_texts
+from tmde.training.dev_rows import hold_out_rows
+from tmde.training.document_share import draw_share
 from tmde.training.recipe.building import build_objectives
 from tmde.training.recipe.loading import with_settings
 from tmde.training.recipe.schema import ChosenRecipe, Recipe
@@ -128,6 +127,7 @@ def _common_options(recipe: Recipe) -> dict[str, Any]:
         "bad_rows": recipe.data.bad_rows,
         "labels": recipe.named_texts is not None,
         "columns": recipe.data.columns,
+        "quoting": recipe.data.quoting,
         "target_columns": recipe.target_columns,
         "fewest_texts": 2 if needs_two else 1,
     }
@@ -216,7 +216,7 @@ def choose_languages(
     is_triples = data.triples
     languages = list(data.languages if user_languages is None else user_languages)
     if is_found and not is_triples:
-        languages = languages_of(data.train, data.columns)
+        languages = languages_of(data.train, data.columns, quoting=data.quoting)
         is_triples = triple_texts(languages) != ()
     if is_found and is_triples:
         languages = [PREFERRED_PIVOT]

@@ -505,10 +505,11 @@ def _between(
 
 def draw_folders() -> Drawing:
     """Draw the folders and who imports whom."""
-    drawing = Drawing("The folders of tmde; an arrow means: imports", 668)
+    drawing = Drawing("The folders of tmde; an arrow means: imports", 748)
     folders = [
         ("tmde/", "the names that users import", GRAY),
         ("cli/", "the command tmde", GREEN),
+        ("papers/", "comparisons, claims, tables", GREEN),
         ("training/", "recipes, starts, losses, trainer", GREEN),
         ("eval/", "tasks, protocols, statistics", GREEN),
         ("documents/", "search, alignment, mining", BLUE),
@@ -523,16 +524,16 @@ def draw_folders() -> Drawing:
         drawing.text(180, top + 38, content, color="#ffffff", weight=400)
         if row:
             drawing.line((180, top - 24), (180, top - 3), head=True)
-    drawing.box(430, 120, 128, 54, fill=PURPLE)
-    drawing.text(494, 137, "hub_cards/", color="#ffffff", weight=700)
-    drawing.text(494, 158, "model cards", color="#ffffff", weight=400)
-    drawing.line((362, 107), (426, 132), head=True)
-    drawing.line((362, 187), (426, 162), head=True)
+    drawing.box(430, 160, 128, 54, fill=PURPLE)
+    drawing.text(494, 177, "hub_cards/", color="#ffffff", weight=700)
+    drawing.text(494, 198, "model cards", color="#ffffff", weight=400)
+    drawing.line((362, 107), (426, 172), head=True)
+    drawing.line((362, 267), (426, 202), head=True)
     drawing.add(
-        "path", d="M494 176V495Q494 507 482 507H370", fill="none", stroke=INK, stroke_width=2.5
+        "path", d="M494 216V575Q494 587 482 587H370", fill="none", stroke=INK, stroke_width=2.5
     )
-    drawing.polygon([(372, 501), (372, 513), (362, 507)], fill=INK)
-    drawing.text(280, 646, "An arrow means: imports. None points upward.")
+    drawing.polygon([(372, 581), (372, 593), (362, 587)], fill=INK)
+    drawing.text(280, 726, "An arrow means: imports. None points upward.")
     return drawing
 
 

@@ -2,9 +2,18 @@
 
 """The reference of the recipes, made from their YAML files."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
+
+from tmde.training.packaged_files import recipe_files
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 # The families by the architecture that a recipe names; a recipe without one is a T-MDE.
 FAMILIES = {
@@ -18,9 +27,10 @@ FAMILIES = {
 }
 
 
-def recipes_markdown(folder: Path) -> str:
-    """Return a table of all recipes in a folder, and a section for each."""
-    recipes = read_recipes(folder)
+def recipes_markdown() -> str:
+    """Return a table of all recipes of the package, and a section for each."""
+    files = recipe_files()
+    recipes = read_recipes(files)
     parts = [_table(recipes)]
     for family, title in FAMILIES.items():
         names = [name for name in recipes if _family(recipes[name]) == family]
@@ -28,26 +38,25 @@ def recipes_markdown(folder: Path) -> str:
             continue
         parts.append(f"## {title}")
         for name in names:
-            text = (folder / f"{name}.yaml").read_text("utf-8")
-            parts.append(_section(name, recipes[name], text))
+            parts.append(_section(name, recipes[name], files[name].read_text("utf-8")))
     return "\n\n".join(parts) + "\n"
 
 
-def read_recipes(folder: Path) -> dict[str, dict]:
+def read_recipes(files: Mapping[str, Traversable]) -> dict[str, dict]:
     """Return the recipes by name.
 
     Raises:
         ValueError: A recipe has an architecture that no family of this page covers.
     """
     recipes = {}
-    for path in sorted(folder.glob("*.yaml")):
+    for name, path in files.items():
         recipe = yaml.safe_load(path.read_text("utf-8"))
         if _family(recipe) not in FAMILIES:
             raise ValueError(
-                f"{path.name}: the architecture {_family(recipe)!r} has no title in FAMILIES of "
+                f"{name}: the architecture {_family(recipe)!r} has no title in FAMILIES of "
                 f"{Path(__file__).name}: add one"
             )
-        recipes[path.stem] = recipe
+        recipes[name] = recipe
     return recipes
 
 

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 MATHJAX = '<script src="javascripts/none.js"> </script>'
 # What the site shows in the place of these comments.
 MADE_PARTS = {
-    "<!-- made: recipes -->": lambda: recipe_page.recipes_markdown(ROOT / "training" / "recipes"),
+    "<!-- made: recipes -->": recipe_page.recipes_markdown,
     "<!-- made: arguments -->": arguments_page.arguments_markdown,
     "<!-- made: commands -->": command_page.commands_markdown,
 }

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from tmde.data.checks import Unquoted, bad_value
-from tmde.data.labeled_tables import LabeledTable, choose_languages, read_columns
+from tmde.data.labeled_tables import choose_languages, read_columns
 from tmde.data.lines import read_lines
+from tmde.data.tables import Table
 
 from .base import CaptionData, CaptionedImages, Languages, Provenance, Source, Task
 from .sources import (
@@ -179,7 +180,7 @@ class _ImageCaptions:
         self._captions_of_image: dict[str, list[str]] = {}
         self._split_of_image: dict[str, str] = {}
 
-    def add_table(self, table: LabeledTable) -> None:
+    def add_table(self, table: Table) -> None:
         """Add the rows of a table with the columns image_id, split and caption.
 
         Raises:

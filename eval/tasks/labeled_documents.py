@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tmde.data.checks import Unquoted, bad_value
+from tmde.data.tables import Quoting
 
 from .base import (
     ClassificationData,
@@ -71,6 +72,7 @@ class LabeledDocuments(Task):
         streaming: bool = False,
         columns: Mapping[str, str] | None = None,
         seed: int = 0,
+        quoting: Quoting | None = None,
     ) -> ClassificationData:
         """Load labeled documents, and draw the splits that the rows do not name.
 
@@ -86,6 +88,8 @@ class LabeledDocuments(Task):
             streaming: Read the Hub without downloading whole files first.
             columns: The names of columns by field, such as `{"label": "topic"}`, where they differ.
             seed: The seed of the splits that are drawn.
+            quoting: Whether fields of CSV and TSV may be quoted (`"minimal"`), or quotes are plain
+                characters (`"none"`). None to find out.
 
         Raises:
             TaskError: Columns are missing, or values, ids, languages or splits are bad, or fewer
@@ -93,7 +97,8 @@ class LabeledDocuments(Task):
         """
         path = source_of(self, source, ADVICE)
         known_languages = {*self.languages, *(languages or ())}
-        rows = read_labeled(open_labeled(self, path, streaming), columns or {}, known_languages)
+        tables = open_labeled(self, path, streaming, quoting)
+        rows = read_labeled(tables, columns or {}, known_languages)
         if rows[0].language == ONE_LANGUAGE and languages:
             rows = _with_language(path, rows, languages)
         splits_of_ids, how_split = assign_splits(path, rows, seed)
@@ -114,12 +119,18 @@ class LabeledDocuments(Task):
         )
         return ClassificationData(splits, provenance)
 
-    def check(self, source: Source, columns: Mapping[str, str] | None = None) -> None:
+    def check(
+        self,
+        source: Source,
+        columns: Mapping[str, str] | None = None,
+        quoting: Quoting | None = None,
+    ) -> None:
         """Read a local file or folder, and check its rows.
 
         Args:
             source: As for `load`. A dataset of the Hub is not read.
             columns: As for `load`.
+            quoting: As for `load`.
 
         Raises:
             TaskError: Columns are missing, or a value is bad.
@@ -127,7 +138,7 @@ class LabeledDocuments(Task):
         path = source_of(self, source, ADVICE)
         if not is_dataset_of_hub(path):
             # `load` warns.
-            read_labeled(open_labeled(self, path), columns or {}, warn=False)
+            read_labeled(open_labeled(self, path, quoting=quoting), columns or {}, warn=False)
 
     def _choose_languages(
         self, path: str, requested: Languages, rows: Iterable[LabeledRow]

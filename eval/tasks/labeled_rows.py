@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value, is_code
 from tmde.data.columns import shown_fields
 from tmde.data.document_files import without_side_files
-from tmde.data.labeled_tables import LabeledTable
-from tmde.data.locales import known_code, language_of_locale
-from tmde.data.tables import files_in, is_hub_layout, named_format_of
+from tmde.data.languages import known_code, language_of_locale
+from tmde.data.tables import Quoting, Table, files_in, is_hub_layout, named_format_of
 from tmde.data.usual_columns import find_column, usual_column
 
 from .base import Task
@@ -62,7 +62,9 @@ class LabeledRow(NamedTuple):
 # ---- Opening
 
 
-def open_labeled(task: Task, source: str, streaming: bool = False) -> list[LabeledTable]:
+def open_labeled(
+    task: Task, source: str, streaming: bool = False, quoting: Quoting | None = None
+) -> list[Table]:
     """Open the tables of a file, a folder of files, or a dataset of the Hub.
 
     The rows of a file in a folder belong to the split that its name says (`train.csv`), if any.
@@ -71,6 +73,7 @@ def open_labeled(task: Task, source: str, streaming: bool = False) -> list[Label
         task: The task that reads them, for messages.
         source: The file, the folder or the Hub id.
         streaming: Read the Hub without downloading whole files first.
+        quoting: What the quotes of CSV and TSV are; None to find out.
 
     Raises:
         CorpusError: There is no such file, or its format is unknown.
@@ -79,14 +82,14 @@ def open_labeled(task: Task, source: str, streaming: bool = False) -> list[Label
         tables = []
         for path in _files_in(source):
             split = SPLIT_NAMES.get(os.path.basename(path).partition(".")[0].lower())
-            tables.append(_open_file(task, path, split))
+            tables.append(_open_file(task, path, split, quoting))
         if not tables:
             raise _unreadable(source, "a folder without such a file")
         return tables
     if os.path.isfile(source):
         if not _has_known_suffix(source):
             raise _unreadable(source, "a file of unknown format")
-        return [_open_file(task, source, None)]
+        return [_open_file(task, source, None, quoting)]
     if not os.path.exists(source) and _has_known_suffix(source):
         raise _unreadable(source, "no such file")
     return open_tables(task, source, streaming)
@@ -117,16 +120,16 @@ def _unreadable(source: str, description: str) -> Exception:
     )
 
 
-def _open_file(task: Task, path: str, split: str | None) -> LabeledTable:
+def _open_file(task: Task, path: str, split: str | None, quoting: Quoting | None) -> Table:
     (table,) = open_tables(task, path)
-    return LabeledTable(table.place, table.rows, split, table.class_names)
+    return replace(table, split=split, quoting=quoting)
 
 
 # ---- Columns
 
 
 def read_labeled(
-    tables: Iterable[LabeledTable],
+    tables: Iterable[Table],
     columns: Mapping[str, str],
     known_languages: Collection[str] = (),
     warn: bool = True,
@@ -145,7 +148,7 @@ def read_labeled(
     _check_fields(columns)
     rows: list[LabeledRow] = []
     for table in tables:
-        numbered_values = list(table.rows)
+        numbered_values = list(table.rows())
         if not numbered_values:
             raise bad_value(
                 table.place, None, None, Unquoted("no rows"), "some", "Write the file again."
@@ -250,7 +253,7 @@ def _propose_columns(header: Sequence[str], column_of: Mapping[str, str]) -> lis
 
 
 def _warn_of_usual_columns(
-    table: LabeledTable, header: Sequence[str], column_of: Mapping[str, str]
+    table: Table, header: Sequence[str], column_of: Mapping[str, str]
 ) -> None:
     """Warn of columns that seem to hold a field which the table lacks, but for the title."""
     for field in ("language", "split", "id"):
@@ -271,7 +274,7 @@ def _warn_of_usual_columns(
 
 
 def _read_row(
-    table: LabeledTable,
+    table: Table,
     number: int,
     fields: Mapping[str, object],
     column_of: Mapping[str, str],
@@ -309,7 +312,7 @@ def _read_row(
     )
 
 
-def _read_label(table: LabeledTable, number: int, value: object, column: str) -> str:
+def _read_label(table: Table, number: int, value: object, column: str) -> str:
     """Return the name of a class; the columns of datasets may hold numbers of named classes."""
     class_names = table.class_names.get(column, [])
     if isinstance(value, int) and 0 <= value < len(class_names):
@@ -345,7 +348,7 @@ def _read_language(
 
 
 def _read_split(
-    table: LabeledTable, number: int, fields: Mapping[str, object], column_of: Mapping[str, str]
+    table: Table, number: int, fields: Mapping[str, object], column_of: Mapping[str, str]
 ) -> str | None:
     """Return the name of the split; None if the source names none."""
     if "split" in fields:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from tmde.data.labeled_tables import LabeledTable
 from tmde.data.mldoc import ADVICE, open_mldoc, read_mldoc
+from tmde.data.tables import Table
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .sources import Splits, provenance_of, source_of
@@ -70,9 +70,10 @@ class MLDoc(Task):
         return ClassificationData(splits, provenance, "ffn")
 
 
-def _read_split(table: LabeledTable, language: str, name: str, clean: bool) -> Split:
+def _read_split(table: Table, language: str, name: str, clean: bool) -> Split:
     """Read a table, and warn if it has not the size of the benchmark."""
-    texts, labels = read_mldoc(table, clean)
+    columns = read_mldoc(table, clean)
+    texts = columns["text"]
     if len(texts) != SIZES[name]:
         logger.warning(
             "mldoc: %s %s has %d documents, not the benchmark's %d: compare no published results",
@@ -82,4 +83,4 @@ def _read_split(table: LabeledTable, language: str, name: str, clean: bool) -> S
             SIZES[name],
         )
     ids = [f"{language}:{name}:{row}" for row in range(len(texts))]
-    return Split(ids, texts, labels, place=table.place)
+    return Split(ids, texts, columns["label"], place=table.place)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from tmde.data.labeled_tables import LabeledTable
 from tmde.data.labeled_texts import read_nli
+from tmde.data.tables import Table
 
 from .base import Split
 
 
 def read_pairs(
-    table: LabeledTable, name: str, max_train: int | None, seed: int, language: str | None = None
+    table: Table,
+    name: str,
+    max_train: int | None,
+    seed: int,
+    language: str | None = None,
+    left_out_label: int | None = None,
 ) -> Split:
     """Read the columns premise, hypothesis and label of a table.
 
@@ -21,6 +26,7 @@ def read_pairs(
         max_train: Of a train table, at most that many rows: the first after a shuffle.
         seed: Seed of that shuffle.
         language: The language of the texts, if it is not that of their place in the data.
+        left_out_label: The label of rows that are left out, with a log of their number.
 
     Raises:
         CorpusError: A column is missing, a text is none, or a label is none of the three.
@@ -28,7 +34,7 @@ def read_pairs(
     head = None
     if name == "train" and max_train is not None:
         head = (max_train, seed)
-    numbers, columns = read_nli(table, head)
+    numbers, columns = read_nli(table, head, left_out_label)
     return Split(
         ids=[f"{name}:{number - 1}" for number in numbers],
         texts=columns["premise"],

@@ -6,7 +6,8 @@ import os
 from dataclasses import dataclass, field
 
 from tmde.data.checks import bad_value
-from tmde.data.labeled_tables import LabeledTable, choose_languages, read_columns
+from tmde.data.labeled_tables import choose_languages, read_columns
+from tmde.data.tables import Table
 
 from .base import Languages, Provenance, QuestionData, Questions, Source, Task
 from .sources import named_files, open_tables, provenance_of, read_id, source_of
@@ -103,7 +104,7 @@ class QuestionRetrieval(Task):
 
 
 def _read_table(
-    table: LabeledTable, rows_by_language: dict[str, _Rows], paragraph_of_question: dict[str, str]
+    table: Table, rows_by_language: dict[str, _Rows], paragraph_of_question: dict[str, str]
 ) -> None:
     """Add the rows of a table to those of their languages.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tmde.data.iso_codes import iso_of_flores
-from tmde.data.labeled_tables import LabeledTable, choose_languages, is_dataset
+from tmde.data.labeled_tables import choose_languages, is_dataset
 from tmde.data.labeled_texts import SIB200 as SOURCE
 from tmde.data.labeled_texts import open_sib200, sib200_columns
+from tmde.data.languages import iso_of_flores
+from tmde.data.tables import Table
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .sources import (
@@ -82,7 +83,7 @@ class SIB200(Task):
         return {language: splits[language] for language in chosen}
 
 
-def _read_split(table: LabeledTable) -> Split:
+def _read_split(table: Table) -> Split:
     """Read a split of one language."""
     columns = sib200_columns(table)
     return Split(columns["index_id"], columns["text"], columns["category"], place=table.place)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from dataclasses import replace
-
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.labeled_tables import (
-    LabeledTable,
     choose_languages,
     config_names,
     is_dataset,
@@ -17,8 +13,6 @@ from tmde.data.labeled_tables import (
 from .base import ClassificationData, Languages, Provenance, Source, Task
 from .nli import read_pairs
 from .sources import SPLIT_ORDER, check_count, provenance_of, source_of
-
-logger = logging.getLogger("tmde.eval.tasks")
 
 NO_GOLD_LABEL = -1  # The label of pairs on which the annotators did not agree.
 
@@ -73,7 +67,7 @@ class SNLI(Task):
         for name, table in open_splits(
             source, _find_config(source), SPLIT_ORDER, streaming
         ).items():
-            splits[name] = read_pairs(_with_gold_labels(table), name, max_train, seed)
+            splits[name] = read_pairs(table, name, max_train, seed, left_out_label=NO_GOLD_LABEL)
         provenance = provenance_of(self, source, "test", copy=True)
         return ClassificationData({"en": splits}, provenance, "ffn_512")
 
@@ -104,13 +98,3 @@ def _find_config(source: str) -> str:
             "The task xnli reads a config for each language.",
         )
     return names[0]
-
-
-def _with_gold_labels(table: LabeledTable) -> LabeledTable:
-    """Return a table without the rows that have no gold label."""
-    all_rows = list(table.rows)
-    rows = [(number, row) for number, row in all_rows if row.get("label") != NO_GOLD_LABEL]
-    left_out = len(all_rows) - len(rows)
-    if left_out:
-        logger.info("%s: left out %d pairs without a gold label", table.place, left_out)
-    return replace(table, rows=rows)

@@ -16,7 +16,6 @@ import pandas as pd
 from tmde.data.checks import CorpusError, bad_value, is_code
 from tmde.data.labeled_tables import (
     SPLIT_NAMES,
-    LabeledTable,
     config_names,
     is_dataset,
     open_split,
@@ -61,10 +60,9 @@ def source_of(task: Task, source: Source, advice: str = "") -> str:
     return os.path.expanduser(os.fspath(source))
 
 
-def _open_file(path: str) -> LabeledTable:
+def _open_file(path: str) -> Table:
     # A file of no known suffix is read as JSON Lines.
-    file = Table(named_format_of(path) or "jsonl", (path,))
-    return LabeledTable(file.place, file.rows(), class_names=file.class_names())
+    return Table(named_format_of(path) or "jsonl", (path,))
 
 
 def named_files(task: Task, folder: str) -> list[str]:
@@ -75,7 +73,7 @@ def named_files(task: Task, folder: str) -> list[str]:
     return sorted(paths)
 
 
-def open_tables(task: Task, source: str, streaming: bool = False) -> list[LabeledTable]:
+def open_tables(task: Task, source: str, streaming: bool = False) -> list[Table]:
     """Open the tables of a file, a dataset or a folder.
 
     Args:
@@ -87,7 +85,7 @@ def open_tables(task: Task, source: str, streaming: bool = False) -> list[Labele
     paths = named_files(task, source)
     if paths:
         return [_open_file(path) for path in paths]
-    tables = []
+    tables: list[Table] = []
     if is_dataset(source):
         for config in config_names(source):
             for split in datasets.get_dataset_split_names(source, config):
@@ -158,7 +156,7 @@ def labeled_splits(
     return splits
 
 
-def _labeled_frame(table: LabeledTable, id_column: str, title: str | None) -> pd.DataFrame:
+def _labeled_frame(table: Table, id_column: str, title: str | None) -> pd.DataFrame:
     """Read the columns language, split, id, text and label of a table."""
     text_columns = ["language", "text"]
     if title is not None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.labeled_tables import (
-    LabeledTable,
     choose_languages,
     config_names,
     is_dataset,
     open_split,
     read_columns,
 )
+from tmde.data.tables import Table
 
 from .base import (
     Languages,
@@ -117,7 +117,7 @@ class STS(Task):
 
 
 def _read_table(
-    table: LabeledTable,
+    table: Table,
     name: str,
     by_languages: dict[LanguagePair, list[ScoredPair]],
     has_lang_column: bool,

@@ -15,7 +15,7 @@ from tmde.data.labeled_tables import (
     open_split,
     read_columns,
 )
-from tmde.data.locales import two_letter_code
+from tmde.data.languages import two_letter_code
 
 from .base import Languages, Provenance, RetrievalData, Source, Task
 from .sources import Row, aligned, open_tables, pair_of, provenance_of, source_of

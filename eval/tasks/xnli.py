@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+import datasets
+
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.labeled_tables import (
-    LabeledTable,
     choose_languages,
     config_names,
     is_dataset,
     open_splits,
 )
 from tmde.data.labeled_texts import XNLI as SOURCE
-from tmde.data.tables import Table
+from tmde.data.tables import DatasetTable, Table
 
 from .base import ClassificationData, Languages, Provenance, Source, Task
 from .nli import read_pairs
@@ -34,7 +35,7 @@ ADVICE = (
     "(https://github.com/facebookresearch/XNLI) are unpacked."
 )
 
-Tables = dict[str, dict[str, LabeledTable]]  # by language and split
+Tables = dict[str, dict[str, Table]]  # by language and split
 
 
 class XNLI(Task):
@@ -150,7 +151,7 @@ class XNLI(Task):
         tables: Tables = defaultdict(dict)
         for path in sorted(folder.rglob("multinli.train.*.tsv")):
             language = path.name.split(".")[2]
-            tables[language]["train"] = LabeledTable(str(path), enumerate(_read_published(path), 1))
+            tables[language]["train"] = _published_table(str(path), _read_published(path))
         for name in ("dev", "test"):
             for language, table in _open_by_language(folder, f"xnli.{name}.tsv").items():
                 tables[language][name] = table
@@ -193,7 +194,7 @@ class XNLITranslateTest(XNLI):
         return dict(tables)
 
 
-def _open_by_language(folder: Path, name: str) -> Mapping[str, LabeledTable]:
+def _open_by_language(folder: Path, name: str) -> Mapping[str, Table]:
     """Return the rows of a file of all languages, by language.
 
     They are numbered from 1 in each: those of one number are translations.
@@ -210,10 +211,13 @@ def _open_by_language(folder: Path, name: str) -> Mapping[str, LabeledTable]:
         rows[row.get("language", "")].append(row)
     tables = {}
     for language, language_rows in rows.items():
-        tables[language] = LabeledTable(
-            f"{path} (language {language})", enumerate(language_rows, 1)
-        )
+        tables[language] = _published_table(f"{path} (language {language})", language_rows)
     return tables
+
+
+def _published_table(place: str, rows: Iterable[dict[str, str]]) -> DatasetTable:
+    dataset = datasets.Dataset.from_list(list(rows))
+    return DatasetTable("dataset", (), name=place, dataset=dataset)
 
 
 def _read_published(path: Path) -> Iterator[dict[str, str]]:

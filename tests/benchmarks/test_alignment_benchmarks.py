@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -48,19 +46,6 @@ def test_merges_that_overlap_chain():
     assert sentences.corresponding(left, right) == {((0, 1), (0, 1))}
 
 
-def test_edits_delete_and_merge():
-    rng = np.random.default_rng(0)
-    paragraphs = [f"paragraph {number}" for number in range(1000)]
-    edited = sentences.edited(paragraphs, rng)
-    numbers = [number for unit in edited for number in unit.paragraphs]
-    assert numbers == sorted(set(numbers))
-    assert 870 < len(numbers) < 930
-    merged = [unit for unit in edited if len(unit.paragraphs) == 2]
-    assert 50 < len(merged) < 110
-    first, second = merged[0].paragraphs
-    assert merged[0].text == f"paragraph {first} paragraph {second}"
-
-
 def test_measures_are_those_of_all_documents_in_percent():
     pair = sentences.Pair(["a", "b", "c"], ["x", "y"], {((0,), (0,)), ((1, 2), (1,))})
     beads = [((0,), (0,)), ((1,), (1,)), ((2,), ())]
@@ -71,16 +56,6 @@ def test_measures_are_those_of_all_documents_in_percent():
     assert value == pytest.approx(40)
     assert low < 40 < high
     assert result["lax"][0] == pytest.approx(80)
-
-
-def test_documents_to_time_have_both_languages(tmp_path):
-    rows = [{"translation": {"de": "eins", "en": "one"}}, {"translation": {"de": None, "en": "x"}}]
-    rows += [{"translation": {"de": "zwei", "en": "two"}}] * 3
-    (tmp_path / "parallel").mkdir()
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / sentences.SPEED_FILE)
-    pair = sentences.load_long_pair(tmp_path, 3)
-    assert pair.first == ["eins", "zwei", "zwei"]
-    assert pair.second == ["one", "two", "two"]
 
 
 def test_the_program_of_vecalign_aligns_equal_texts():
@@ -116,36 +91,6 @@ def test_paragraph_merges_with_the_next_one_that_is_not_deleted():
     assert [unit.paragraphs for unit in edited] == [(0, 2), (3,)]
 
 
-def test_bleualign_files_are_read(tmp_path):
-    (tmp_path / "dev.de").write_text("eins\nzwei\ndrei\n", encoding="utf-8")
-    (tmp_path / "dev.fr").write_text("un\ndeux\n", encoding="utf-8")
-    (tmp_path / "dev.defr").write_text("[0]:[0]\n[1, 2]:[1]\n", encoding="utf-8")
-    pair = sentences.load_bleualign(tmp_path)
-    assert pair.first == ["eins", "zwei", "drei"]
-    assert pair.gold == {((0,), (0,)), ((1, 2), (1,))}
-
-
-def test_lengths_align_what_has_equal_lengths():
-    texts = ["x" * 20, "x" * 80, "x" * 40, "x" * 160]
-    pair = sentences.Pair(texts, texts, {((number,), (number,)) for number in range(4)})
-    assert sentences.measure([pair], sentences.align_by_lengths)["strict"][0] == 100
-
-
-def test_edited_documents_are_those_of_both_languages(tmp_path):
-    rows = []
-    for language in ("de", "en"):
-        for name in ("page a", "page b"):
-            text = "\n\n".join(f"{language} {name} {number}" for number in range(20))
-            rows.append({"doc_id": name, "language": language, "split": "dev", "text": text})
-    rows.append({"doc_id": "page c", "language": "de", "split": "dev", "text": "allein"})
-    path = tmp_path / "topic_documents.parquet"
-    pq.write_table(pa.Table.from_pylist(rows), path)
-    pairs = sentences.load_edited(path, ("de", "en"), documents=5, seed=0)
-    assert len(pairs) == 2
-    for pair in pairs:
-        assert pair.gold and len(pair.first) <= 20
-
-
 def test_middle_paragraphs():
     text = "\n\n".join("abcdef")
     assert documents.middle_paragraphs(text, 2) == "c\n\nd"
@@ -159,12 +104,6 @@ def test_matches_of_every_pair():
     vectors = {"de": eye, "en": eye, "fr": eye[[1, 0, 2]]}
     matches = documents.translation_matches(vectors, "cosine")
     assert matches.tolist() == [[1, 1, 1], [0, 0, 1], [0, 0, 1]]
-
-
-def test_interval_is_that_of_the_documents():
-    value, low, high = documents.mean_and_interval(np.array([1.0] * 50 + [0.0] * 50))
-    assert value == 50
-    assert low == pytest.approx(40, abs=2) and high == pytest.approx(60, abs=2)
 
 
 def test_text_is_encoded_once():

@@ -24,14 +24,13 @@ OPTIONS = {
         *("--static", "{folder}/static"),
         *("--minutes", "0.02"),
         *("--cache", "{folder}"),
-        *("--figure", "{folder}/front.png"),
     ],
     "vector_size.py": ["--dim", "32", "--precision", "ubinary"],
     "training_speed.py": [*TRAINING, "--system", "Marian, Seq2SeqTrainer, by length"],
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", OPTIONS)
 def test_benchmark_runs(name, tmp_path):
     options = [option.format(folder=tmp_path) for option in OPTIONS[name]]

@@ -96,25 +96,6 @@ def test_means_over_languages_and_seeds():
     assert benchmark.describe("first", reference)["differences"] == {}
 
 
-def test_training_texts_have_four_words_and_are_drawn_at_random(tmp_path):
-    numbered = [f"a b c {number}" for number in range(50)]
-    path = write_rows(tmp_path / "rows.parquet", [*numbered, *numbered, "a b c", None])
-    assert sorted(benchmark.training_texts(path, count=99, seed=0)) == sorted(numbered)
-    first = benchmark.training_texts(path, count=10, seed=0)
-    assert len(set(first)) == 10
-    assert first == benchmark.training_texts(path, count=10, seed=0)
-    assert set(first) != set(benchmark.training_texts(path, count=10, seed=1))
-    assert set(first) != set(numbered[:10])
-
-
-def test_test_texts_are_in_one_language_and_there_once(tmp_path):
-    path = write_pairs(tmp_path / "pairs.parquet")
-    assert benchmark.test_texts(path, "de") == ["hund haus", "haus"]
-    assert benchmark.test_texts(path, "en") == ["dog", "dogs"]
-    with pytest.raises(typer.BadParameter, match=r"pairs\.parquet has no pair with 'pl'"):
-        benchmark.test_texts(path, "pl")
-
-
 def test_tagged_sentences_are_conllu(tmp_path):
     tags = {"Er und sie.": ["PRON", "CONJ", "PRON"], "Er zum Haus.": ["PRON", "_", "NOUN"]}
     path = tmp_path / "de.conllu"

@@ -173,7 +173,7 @@ def test_rows_of_all_systems(output_and_rows):
     assert list(rows) == ["TF-IDF", "one", "several", "stored"]
 
     one = rows["one"]
-    assert (one["seeds"], one["spread"]) == (1, "95 % interval")
+    assert one["seeds"] == 1
     assert (one["training"], one["texts_per_second"]) == ("5 minutes", 100)
     assert set(one["measures"]) == set(script.MEASURES)
     assert one["measures"]["questions_same"] == [100, 100, 100]
@@ -181,7 +181,7 @@ def test_rows_of_all_systems(output_and_rows):
     assert "seed_measures" not in one
 
     several = rows["several"]
-    assert (several["seeds"], several["spread"]) == (3, "standard deviation")
+    assert several["seeds"] == 3
     # Of four questions, the models find 4, 3 and 2: 100, 75 and 50 %.
     assert several["measures"]["questions_across"] == [75, 50, 100]
     values = [measure[0] for measure in several["seed_measures"]["questions_across"]]
@@ -206,25 +206,6 @@ def test_a_text_without_a_vector_is_named(vectors):
     message = r"vectors\.parquet: found no vectors for 1 of 2 texts, such as 'de new 1'"
     with pytest.raises(TmdeError, match=message):
         system.represent(["de sentence 1", "de new 1"])
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (
-            {"text": ["a"], "vec": [[1.0]]},
-            "bad.parquet: found no column 'vector' among text, vec",
-        ),
-        (
-            {"text": ["a", "b"], "vector": [[1.0], [1.0, 2.0]]},
-            "bad.parquet, row 2: found a vector of 2 numbers, expected 1",
-        ),
-    ],
-)
-def test_bad_files_of_vectors_are_refused(columns, message, tmp_path):
-    pd.DataFrame(columns).to_parquet(tmp_path / "bad.parquet")
-    with pytest.raises(TmdeError, match=message):
-        script.StoredVectors("stored", tmp_path / "bad.parquet")
 
 
 @pytest.mark.parametrize("option", ["--prompt", "--document-prompt", "--dtype", "--training"])

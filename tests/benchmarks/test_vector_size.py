@@ -38,11 +38,3 @@ def test_vectors_are_compared_as_the_embedder_compares_them(model, precision):
     encoded = embedder.encode(TEXTS, truncate_dim=16, precision=precision)
     expected = embedder.similarity(encoded, encoded, precision=precision)
     np.testing.assert_allclose(vectors @ vectors.T, expected, atol=1e-5)
-
-
-def test_sizes_share_the_texts_of_a_model(model):
-    stored = vector_size.StoredVectors(model, 16, "int8")
-    stored.represent(TEXTS)
-    stored.begin()
-    assert stored.texts == len(TEXTS)
-    assert stored.describe()["truncate_dim"] == 16

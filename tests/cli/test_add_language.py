@@ -23,7 +23,6 @@ def run(place: Path, output: str, *more: str, **changes: str):
     return conftest.run(*arguments, env={"COLUMNS": "300"})
 
 
-@pytest.mark.slow
 def test_the_command_trains_reports_and_goes_on(place, monkeypatch):
     monkeypatch.chdir(place)
     options = ("--replay-share", "0.25", "--new-tokens", "40", "--max-drop", "50", "cooldown=0")

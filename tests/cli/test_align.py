@@ -256,7 +256,7 @@ BAD = [
     (["-o", "out.tsv", "--same-domain"], "--same-domain needs --url-field"),
     (
         ["--pairs", "right.tsv", "-o", "out.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS],
-        "--pairs needs --rows and",
+        "Known pairs need --rows=FILE",
     ),
     (["-o", "out.tsv", "--url-field", "link"], "no column 'link'"),
     (
@@ -280,20 +280,6 @@ def test_bad_options_are_named(bag, inputs, options, message, monkeypatch):
     assert "Error: " in result.stderr, result.output
     assert message in result.stderr, result.output
     assert set(inputs.iterdir()) == before
-
-
-def test_languages_of_folders_and_columns_are_proposed(bag, tmp_path):
-    first = tmp_path / "first" / "de"
-    first.mkdir(parents=True)
-    (first / "a.txt").write_text("haus hund")
-    second = tmp_path / "second.csv"
-    second.write_text("id,text,lang\n1,house dog,en_US\n")
-    rows = tmp_path / "rows.jsonl"
-    result = run(tmp_path / "first", second, "-m", bag, "--rows", rows)
-    assert result.exit_code == 1, result.output
-    assert "give --language-a de --language-b en" in result.stderr
-    assert f"the folder {tmp_path / 'first'} says de" in result.stderr
-    assert f"the column 'lang' of {second} says en" in result.stderr
 
 
 def test_folders_of_texts_are_aligned(bag, tmp_path):

@@ -21,7 +21,6 @@ def write_dictionary(path, numbers):
     path.write_text("".join(lines))
 
 
-@pytest.mark.slow
 def test_from_files_to_a_bag_to_a_training(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     german, english, rotation, _ = planted(300, noise=0.01)
@@ -69,7 +68,6 @@ def test_from_files_to_a_bag_to_a_training(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run/run.json").read_text())["warm_start"]["tokens_left"] == 0
 
 
-@pytest.mark.slow
 def test_multicca_of_three_languages_begins_a_training(tmp_path, monkeypatch):
     """German and Spanish are mapped to English, one after the other, as Yu et al. (2018) begin."""
     monkeypatch.chdir(tmp_path)
@@ -113,10 +111,10 @@ def test_multicca_of_three_languages_begins_a_training(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--fit", "cca"], "--fit cca: found no --dictionary, expected one"),
-        (["--dictionary", "d", "--start", "similarities"], "--start similarities: found --dictio"),
-        (["--epochs", "3"], "--epochs 3: expected --start adversarial"),
-        (["--restarts", "2"], "--restarts 2: expected --start adversarial"),
+        (["--fit", "cca"], "--fit=cca: found no dictionary, expected one"),
+        (["--dictionary", "d", "--start", "similarities"], "--start=similarities: found a dictio"),
+        (["--epochs", "3"], "--epochs=3: expected --start=adversarial"),
+        (["--restarts", "2"], "--restarts=2: expected --start=adversarial"),
         (["--also", "es"], "--also es: expected CODE=FILE, such as es=es.vec"),
         (["--also", "es=b", "--also", "es=c"], "--also es=c: found a second file of es"),
         (["--also", "en=b.vec"], "languages: found ['de', 'en', 'en'], expected different codes"),

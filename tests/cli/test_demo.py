@@ -16,8 +16,14 @@ from tests.cli import conftest
 from tests.cli.conftest import ok, read_rows, write_rows
 from tests.conftest import LANGUAGES
 from tmde.cli import demo_page as page_module
-from tmde.cli.demo_collection import FOLDER, NOTHING, PASSAGES, QUESTIONS, draw_collection
-from tmde.cli.demo_languages import LanguageGuesser, accepted_languages
+from tmde.cli.demo_collection import (
+    FOLDER,
+    NOTHING,
+    PASSAGES,
+    QUESTIONS,
+    LanguageGuesser,
+    draw_collection,
+)
 from tmde.cli.demo_page import map_figure
 from tmde.cli.demo_search import Searcher
 from tmde.documents import DocumentIndex
@@ -214,7 +220,7 @@ def test_translations_are_one_hit(bag, tmp_path):
     shown = collect(bag, tmp_path, TRANSLATIONS)
     assert shown.has_translations
     # The words of one translation find it with all the others.
-    result = search(shown, "town light", 1, shown.languages, mode="words", preferred=["es"])
+    result = search(shown, "town light", 1, shown.languages, mode="words")
     (document,) = result.documents
     assert sorted(version.id for version in document.versions) == ["1-de", "1-en", "1-es"]
     assert sorted(result.ids) == ["1-de", "1-en", "1-es"]
@@ -227,13 +233,10 @@ def test_a_hit_has_no_translations_of_other_languages(bag, tmp_path):
     assert sorted(versions) == [["1-de", "1-en"], ["2-de"]]
 
 
-def test_the_language_of_the_query_comes_first_and_then_that_of_the_browser(bag, tmp_path):
+def test_the_language_of_the_query_comes_first(bag, tmp_path):
     shown = collect(bag, tmp_path, TRANSLATIONS)
-    first = search(shown, "perro", 2, shown.languages, language="es", preferred=["de"])
+    first = search(shown, "perro", 2, shown.languages, language="es")
     assert [hit.metadata["language"] for hit in first.hits] == ["es", "es"]
-    # No letter of it is in the documents, so its language cannot be guessed.
-    other = search(shown, "xx", 2, shown.languages, preferred=["fr", "de"])
-    assert [hit.metadata["language"] for hit in other.hits] == ["de", "de"]
 
 
 @pytest.mark.parametrize("change", ["no doc_id", "two parts of one language"])
@@ -263,12 +266,6 @@ def test_the_language_of_a_query_is_guessed():
     for language, question in QUESTIONS:
         assert guesser.guess(question) == language
     assert guesser.guess("12345") is None
-
-
-def test_the_languages_of_a_browser():
-    assert accepted_languages("de-DE,de;q=0.9,en-US;q=0.8,en;q=0.7") == ["de", "en"]
-    assert accepted_languages("en;q=0.5,de;q=0.9,fr;q=0,*") == ["de", "en"]
-    assert accepted_languages(None) == []
 
 
 def test_the_passages_of_the_package():
@@ -346,7 +343,7 @@ def test_everything_of_a_document_is_escaped(bag, tmp_path):
     assert set(re.findall(r"<(\w+)", hover_text)) <= {"b", "br", "i"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sigterm_removes_the_temporary_files(tmp_path):
     command = [sys.executable, "-m", "tmde", "demo", "--no-browser"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}

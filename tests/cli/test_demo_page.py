@@ -111,7 +111,7 @@ def browser():
 
 # The marks keep a machine without a browser from starting anything.
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium or Google Chrome"),
 ]
 
@@ -127,8 +127,8 @@ def open_page(address, browser):
             problems.append(message.text)
 
     @contextmanager
-    def opened(viewport=WIDE, color_scheme="light", locale="en-US"):
-        page = browser.new_page(viewport=viewport, color_scheme=color_scheme, locale=locale)
+    def opened(viewport=WIDE, color_scheme="light"):
+        page = browser.new_page(viewport=viewport, color_scheme=color_scheme, locale="en-US")
         page.set_default_timeout(WAIT)
         page.on("request", lambda request: asked.append(request.url))
         page.on("console", note_error)
@@ -223,13 +223,6 @@ def test_the_switch_between_meaning_and_words_searches_again(open_page):
         page.get_by_role("radio", name="Both").check()
         page.locator("#hits .tmde-hit").nth(4).wait_for()
         assert hit_ids(page)[0].startswith("sib200-368-")
-
-
-def test_a_query_of_no_language_shows_the_language_of_the_browser(open_page):
-    with open_page(locale="it-IT") as page:
-        ask(page, "12345")
-        languages = page.locator("#hits .tmde-text").evaluate_all("es => es.map(e => e.lang)")
-        assert languages == ["it"] * 5
 
 
 @pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])

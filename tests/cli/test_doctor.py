@@ -81,7 +81,6 @@ def test_a_hub_that_does_not_answer_is_said(monkeypatch):
     assert "http://127.0.0.1:9 does not answer" in read_json()["hub"]
 
 
-@pytest.mark.slow
 def test_it_runs_in_a_fresh_interpreter():
     command = [sys.executable, "-m", "tmde", "doctor"]
     result = subprocess.run(command, capture_output=True, text=True, env=None)

@@ -1,6 +1,5 @@
 """`tmde embed`: files and pipes in, .npy and .parquet out; shards, two processes, a kill."""
 
-import gzip
 import json
 import os
 import signal
@@ -16,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli import conftest
-from tests.conftest import save
+from tests.conftest import nightly_except, save
 from tests.tiny_embedders import make_tables, make_tokenizer, make_xlmr
-from tmde.cli.shards import NpyShards
+from tmde.data.shards import NpyShards
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.sentence_density import SentenceDensity
 
@@ -198,7 +197,7 @@ def test_a_complete_file_of_other_small_vectors_is_refused(model, inputs, precis
 
 def test_more_numbers_than_the_model_has_are_refused(model, inputs, tmp_path):
     message = refused(inputs["text"], "-o", tmp_path / "out.npy", "-m", model, "--truncate-dim", 33)
-    assert "truncate_dim: found 33, expected 1 to 32" in message
+    assert "--truncate-dim: found 33, expected 1 to 32" in message
     assert not (tmp_path / "out.npy").exists()
 
 
@@ -244,13 +243,13 @@ def test_locales_are_languages_of_the_model(language_model, tmp_path):
     np.testing.assert_allclose(np.load(out), expected, atol=1e-5)
 
 
-def test_folders_name_the_languages_of_their_texts(language_model, tmp_path):
+def test_folders_name_the_languages_of_their_texts(language_model, tmp_path, caplog):
     for code in ("de", "en"):
         (tmp_path / "in" / code).mkdir(parents=True)
         (tmp_path / "in" / code / "a.txt").write_text("Guten Tag")
     out = tmp_path / "out.npy"
-    result = ok(tmp_path / "in", "-o", out, "-m", language_model)
-    assert "in: the folders de, en are taken as the languages of their texts" in result.stderr
+    ok(tmp_path / "in", "-o", out, "-m", language_model)
+    assert "in: the folders de, en are taken as the languages of their texts" in caplog.text
     embedder = DocumentEmbedder.from_pretrained(language_model, device="cpu")
     expected = embedder.encode(["Guten Tag"] * 2, language=["de", "en"])
     np.testing.assert_allclose(np.load(out), expected, atol=1e-5)
@@ -319,7 +318,7 @@ def test_shards_are_not_forgotten(interrupted):
     ("words", "difference"),
     [
         (["--normalize"], "normalize is 'False', now 'True'"),
-        (["--truncate-dim", "16"], "truncate_dim is 'None', now '16'"),
+        (["--truncate-dim", "16"], "--truncate-dim is 'None', now '16'"),
         (["--precision", "int8"], "precision is 'float32', now 'int8'"),
     ],
 )
@@ -370,8 +369,7 @@ def start_rank(rank: int, command: list) -> subprocess.Popen:
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [[], ["--overwrite"]], ids=str)
+@pytest.mark.parametrize("options", nightly_except([[]], [[], ["--overwrite"]]), ids=str)
 def test_a_process_without_a_shard_that_starts_late(model, tmp_path, options):
     """The first process must not finish before it: it would find the output, or no folder."""
     source = tmp_path / "in.txt"
@@ -424,7 +422,7 @@ def kill_after_a_shard_of_the_second(processes, folder):
         process.communicate(timeout=60)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL")
 def test_two_killed_processes_and_the_same_commands_again(model, tmp_path, monkeypatch):
     out = tmp_path / "out.parquet"
@@ -498,16 +496,6 @@ def test_a_folder_with_a_changed_text_is_not_complete(model, tmp_path):
     changed.write_text("Buenos días")
     os.utime(changed, ns=(later, later))
     assert "in has changed since; give --overwrite" in refused(*command)
-
-
-def test_an_unpacked_copy_of_a_complete_file_has_not_changed(model, tmp_path):
-    source = tmp_path / "in.parquet"
-    pq.write_table(pa.table({"text": TEXTS}), source)
-    packed = tmp_path / "in.parquet.gz"
-    packed.write_bytes(gzip.compress(source.read_bytes()))
-    command = [packed, "-o", tmp_path / "out.npy", "-m", model, "--resume"]
-    ok(*command)
-    assert "is already complete" in ok(*command).stderr
 
 
 def test_a_file_of_fewer_rows_is_not_complete(completed, tmp_path):

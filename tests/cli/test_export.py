@@ -26,7 +26,7 @@ WITHOUT_PROMPT = ("xlm-roberta", "bert")
 @pytest.fixture
 def short_sample(monkeypatch):
     """The sample that a static export is measured on is 20 rows."""
-    monkeypatch.setattr("tmde.cli.static_report._NUM_ROWS", 20)
+    monkeypatch.setattr("tmde.eval.static_report._NUM_ROWS", 20)
 
 
 def test_static(bag, tmp_path, short_sample):

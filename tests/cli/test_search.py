@@ -10,7 +10,7 @@ pytest.importorskip("lancedb")
 
 from tests.cli.conftest import ok, run, save_bag, write_rows
 from tests.conftest import make_rows
-from tmde.cli import update_index as index_module
+from tmde.documents import file_indexing as index_module
 from tmde.documents.index import DocumentIndex
 from tmde.embedding.document_embedder import DocumentEmbedder
 
@@ -338,19 +338,19 @@ ARTICLE_FIELDS = ["--id-field", "key", "--field", "title", "--field", "body"]
 
 
 @pytest.mark.parametrize("name", ["lang", "language", "Locale"])
-def test_a_column_of_codes_is_the_language(name, bag, tmp_path):
+def test_a_column_of_codes_is_the_language(name, bag, tmp_path, caplog):
     source = write_articles(tmp_path / "in.csv", name)
-    result = ok("index", source, "-o", tmp_path / "index", "-m", bag, *ARTICLE_FIELDS)
-    is_said = f"the column {name!r} is taken as the language" in result.stderr
+    ok("index", source, "-o", tmp_path / "index", "-m", bag, *ARTICLE_FIELDS)
+    is_said = f"the column {name!r} is taken as the language" in caplog.text
     assert is_said == (name != "language")
     documents = DocumentIndex.open(tmp_path / "index").documents(["0", "1", "2"])
     assert [document.metadata.get("language") for document in documents] == ["de", None, "fr"]
 
 
-def test_a_column_of_other_words_is_not_the_language(bag, tmp_path):
+def test_a_column_of_other_words_is_not_the_language(bag, tmp_path, caplog):
     source = write_articles(tmp_path / "in.csv", codes=("Deutsch", "de"))
-    result = ok("index", source, "-o", tmp_path / "index", "-m", bag, *ARTICLE_FIELDS)
-    assert "is taken" not in result.stderr
+    ok("index", source, "-o", tmp_path / "index", "-m", bag, *ARTICLE_FIELDS)
+    assert "is taken" not in caplog.text
     (document,) = DocumentIndex.open(tmp_path / "index").documents(["0"])
     assert document.metadata == {"title": "Haus", "lang": "Deutsch"}
 
@@ -363,15 +363,15 @@ def test_a_title_that_is_a_part_of_the_text_is_shown_too(bag, tmp_path):
     assert document.metadata == {"language": "de", "title": "Haus", "lang": "de-DE"}
 
 
-def test_a_folder_of_texts(bag, tmp_path):
+def test_a_folder_of_texts(bag, tmp_path, caplog):
     for name in ("de/a.txt", "es/a.md"):
         path = tmp_path / "in" / name
         path.parent.mkdir(parents=True)
         path.write_text("haus" if name.startswith("de") else "casa")
     out = tmp_path / "index"
     folder = tmp_path / "in"
-    result = ok("index", folder, "-o", out, "-m", bag)
-    assert f"{folder}: the folders de, es are taken as the languages" in result.stderr
+    ok("index", folder, "-o", out, "-m", bag)
+    assert f"{folder}: the folders de, es are taken as the languages" in caplog.text
     assert hit_ids("haus", out) == [f"{folder}/de/a", f"{folder}/es/a"]
     assert hit_ids("haus", out, "--filter", "language=es", "--top-k", 1) == [f"{folder}/es/a"]
 

@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -15,7 +17,7 @@ from typer.testing import CliRunner
 from modeling_tmde import TmdeError
 from tests.conftest import save, tiny_model
 from tmde.cli import errors
-from tmde.cli.errors import CommandGroup, describe_error
+from tmde.cli.errors import CommandGroup, describe_error, with_option_names
 from tmde.cli.main import app
 
 # Words after `tmde`, exit code, and what the message says.
@@ -173,6 +175,25 @@ def test_defects_alone_keep_their_traceback(error, message, monkeypatch):
     assert CliRunner().invoke(app, ["fail"]).exception is error
 
 
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("share: found 2, expected", "--share: found 2, expected"),
+        ("share=True replaces it", "--share replaces it"),
+        ("give gold=FILE or min_score", "give --gold=FILE or --min-score"),
+        # A message about a file of that name, values of Python, and words that are no arguments.
+        ("folder: found no column", "folder: found no column"),
+        ('pass columns={"de": "a"} or languages=[de, en]',) * 2,
+        ("the share of rows in my/min_score.csv",) * 2,
+    ],
+)
+def test_arguments_in_messages_are_options(message, expected):
+    names = ("share", "gold", "min_score", "columns", "languages")
+    parameters = [SimpleNamespace(name=n, opts=["--" + n.replace("_", "-")]) for n in names]
+    parameters.append(SimpleNamespace(name="folder", opts=["--output", "-o"]))
+    assert with_option_names(message, SimpleNamespace(params=parameters)) == expected
+
+
 def missing_package(name: str, command: str | None = None) -> str:
     error = ModuleNotFoundError(f"No module named {name!r}", name=name)
     message = describe_error(error, command)
@@ -225,13 +246,22 @@ def test_ctrl_c_that_a_lock_of_python_turns_into_another_error():
     assert result.stderr == "Interrupted\n"
 
 
-@pytest.mark.slow
+def is_filled(pipe) -> bool:
+    """Return whether the reader of a pipe has not read everything yet."""
+    fcntl = pytest.importorskip("fcntl")
+    termios = pytest.importorskip("termios")
+    return fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) != bytes(4)
+
+
 def test_ctrl_c_in_a_real_process(tmp_path):
     command = [sys.executable, "-m", "tmde", "embed", "pipe.txt", "-o", "new.npy", "-m", "model"]
     os.mkfifo(tmp_path / "pipe.txt")
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    # The pipe opens when the command opens it.
-    with open(tmp_path / "pipe.txt", "wb"):
+    # The pipe opens when the command opens it, and is empty when the command waits for more.
+    with open(tmp_path / "pipe.txt", "wb", buffering=0) as pipe:
+        pipe.write(b"haus\n")
+        while is_filled(pipe):
+            time.sleep(0.02)
         # A signal that arrives within a callback of Python's own is lost, so it is sent again.
         for _ in range(20):
             process.send_signal(signal.SIGINT)

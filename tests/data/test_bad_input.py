@@ -99,8 +99,6 @@ def test_moses_files_of_different_lengths(streaming, write):
     ("name", "content", "parts"),
     [
         ("x.tsv", b"de\ten\na\tb\nc\tcaf\xe9\n", ("row 3", r"b'\xe9'", "UTF-8", "iconv")),
-        ("x.tsv", b"de\ten\na\tb\nc\n", ("row 3", "1 field", "2 (de, en)")),
-        ("x.tsv", b"de\tde\na\tb\n", ("row 1", "header", "different names")),
         ("x.tsv", b"de\nHaus\n", ("at least two languages",)),
         (
             "x.jsonl",
@@ -149,7 +147,10 @@ def test_bad_files(name, content, parts, streaming, tmp_path):
             {"translation": [{"de": "a", "en": None}, {"de": "a", "en": 7}]},
             ("row 2", "'en'", "found 7"),
         ),
-        ({"translation": ["a", "b"]}, ("'translation'", "an object `translation` of texts")),
+        (
+            {"translation": ["a", "b"]},
+            ("row 1", "'translation'", "found 'a'", "an object of texts"),
+        ),
         ({"text": ["a"], "label": [1]}, ("'translation'", "text, label")),
     ],
 )

@@ -72,11 +72,17 @@ def write_texts(folder, names):
 
 
 @pytest.mark.parametrize("keep", [True, False])
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
-@pytest.mark.parametrize("packed", ["", ".gz"])
-def test_tables_of_every_format(suffix, packed, keep, tmp_path):
-    path = write_table(tmp_path / f"in.{suffix}{packed}")
+@pytest.mark.parametrize(
+    "suffix", ["csv", "tsv", "jsonl", "parquet", "csv.gz", "tsv.gz", "jsonl.gz"]
+)
+def test_tables_of_every_format(suffix, keep, tmp_path):
+    path = write_table(tmp_path / f"in.{suffix}")
     assert texts_of(path, keep=keep) == TEXTS
+
+
+def test_gzipped_parquet_is_refused(tmp_path):
+    path = write_table(tmp_path / "in.parquet.gz")
+    assert f"{path}: found gzipped parquet, expected parquet" in error_of(path)
 
 
 def test_lines_of_gzipped_text(tmp_path):

@@ -128,6 +128,22 @@ def test_language_that_jsonl_holds_only_further_down(write, monkeypatch):
 
 
 @pytest.mark.parametrize("streaming", [False, True])
+def test_rows_of_jsonl_with_translation_and_with_columns(streaming, tmp_path):
+    """Files of two kinds were put together, and some texts are null."""
+    path = tmp_path / "a.jsonl"
+    lines = [
+        '{"translation": {"de": "a", "en": "b"}, "n": 1}',
+        '{"de": "c", "en": "d"}',
+        '{"translation": null}',
+        '{"translation": {"en": "f", "fr": null, "de": "e"}}',
+    ]
+    path.write_text("\n".join(lines))
+    rows = load_parallel(path, ["de", "en"], streaming=streaming, places=True)
+    texts = [(row["row"], *row["translation"].values()) for row in rows]
+    assert texts == [(1, "a", "b"), (2, "c", "d"), (4, "e", "f")]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
 def test_places(streaming, tmp_path):
     """The numbers are those of the lines; a row without two texts is left out, and counts."""
     first = tmp_path / "a.jsonl"
@@ -252,9 +268,3 @@ def test_parallel_text_and_documents_have_the_same_suffixes(name):
     format = document_files.format_of(name)
     assert format != "text"
     assert named_format_of(name) == format
-
-
-def test_parallel_text_of_the_suffix_tab(tmp_path):
-    (tmp_path / "a.tab").write_text("de\ten\nA\ta\n")
-    rows = load_parallel(str(tmp_path))
-    assert translations(rows) == [{"de": "A", "en": "a"}]

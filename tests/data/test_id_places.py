@@ -1,12 +1,15 @@
 """The ids that a command has read, on disk: compared with a dict, and measured in memory."""
 
+import os
 import random
-import subprocess
+import signal
 import sys
+from pathlib import Path
 
 import pytest
 
 from modeling_tmde import TmdeError
+from tmde.data import id_places as module
 from tmde.data.id_places import IdPlaces
 
 
@@ -34,57 +37,45 @@ def test_an_unknown_id_has_no_place():
         IdPlaces().place("x")
 
 
-MEMORY_OF_IDS = """
-import resource
-from tmde.data.id_places import IdPlaces
-
-id_places = IdPlaces()
-def add(first, count):
-    for start in range(first, first + count, 1000):
-        numbers = range(start, start + 1000)
-        ids = [f"{number:0100d}" for number in numbers]
-        assert id_places.add(ids, [("file", number) for number in numbers]) is None
-
-add(0, 400_000)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-add(400_000, 400_000)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
-"""
+def add_numbers(id_places: IdPlaces, numbers: range) -> None:
+    """Add numbers as ids of 100 characters, in parts."""
+    for start in range(numbers.start, numbers.stop, 1000):
+        ids = [f"{number:0100d}" for number in range(start, start + 1000)]
+        assert id_places.add(ids, [("file", 1)] * 1000) is None
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has other units elsewhere")
-def test_memory_does_not_grow_with_the_ids():
-    """The strings of 400,000 ids alone would take 60 MB."""
-    process = subprocess.run(
-        [sys.executable, "-c", MEMORY_OF_IDS], capture_output=True, text=True, check=True
-    )
-    assert int(process.stdout) < 10 * 2**20
+def resident_bytes() -> int:
+    """Return the memory of this process."""
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-LIMITED_DISK = """
-import resource
-import signal
-from tmde.data import id_places as module
-from tmde.data.id_places import IdPlaces
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_does_not_grow_with_the_ids(monkeypatch):
+    """The strings of 100,000 ids alone would take 15 MB."""
+    monkeypatch.setattr(module, "_CACHE_KIBIBYTES", 1024)
+    id_places = IdPlaces()
+    add_numbers(id_places, range(0, 20_000))
+    before = resident_bytes()
+    add_numbers(id_places, range(20_000, 120_000))
+    assert resident_bytes() - before < 5 * 2**20
 
-module._CACHE_KIBIBYTES = 100
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
-id_places = IdPlaces()
-try:
-    for start in range(0, 100_000, 1000):
-        numbers = range(start, start + 1000)
-        id_places.add([f"{number:0100d}" for number in numbers], [("file", 1)] * 1000)
-except ValueError as error:
-    print(type(error).__name__, error)
-"""
+
+@pytest.fixture
+def files_of_one_mebibyte():
+    """A file that grows beyond a mebibyte cannot be written, as on a disk that is full."""
+    resource = pytest.importorskip("resource")
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    signal.signal(signal.SIGXFSZ, handler)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of file sizes differ elsewhere")
-def test_a_full_disk_is_told():
-    process = subprocess.run(
-        [sys.executable, "-c", LIMITED_DISK], capture_output=True, text=True, check=True
-    )
-    assert process.stdout.startswith(TmdeError.__name__)
-    assert "the temporary file of ids cannot be written" in process.stdout
+def test_a_full_disk_is_told(monkeypatch, files_of_one_mebibyte):
+    monkeypatch.setattr(module, "_CACHE_KIBIBYTES", 100)
+    id_places = IdPlaces()
+    with pytest.raises(TmdeError, match="the temporary file of ids cannot be written"):
+        add_numbers(id_places, range(0, 100_000))

@@ -4,8 +4,14 @@ import pytest
 
 from tests.data.plain_rows import pair_rows
 from tmde.data import CorpusError, load_parallel
-from tmde.data.languages import language_of_locale, languages_of
-from tmde.data.locales import known_code, merged_languages, names_a_language, two_letter_code
+from tmde.data.languages import (
+    known_code,
+    language_of_locale,
+    merged_languages,
+    names_a_language,
+    two_letter_code,
+)
+from tmde.data.parts import languages_of
 
 ROWS = [{"fr": "a", "de": "b"}]
 

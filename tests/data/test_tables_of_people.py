@@ -35,52 +35,10 @@ def error_of(source: object, **options: object) -> str:
 # ---- Formats
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "A.CSV"])
-@pytest.mark.parametrize("separator", [b",", b";", b"\t"])
-def test_separators_of_csv(name, separator, streaming, tmp_path):
-    content = b"de,en\nDas Haus,The house\nEr sagte: ja,He said: yes\n".replace(b",", separator)
-    source = write_bytes(tmp_path, name, content)
-    assert translations(load_parallel(source, streaming=streaming)) == ROWS
-
-
-def test_csv_of_a_german_spreadsheet(tmp_path):
-    content = '\ufeffsep=;\r\nde;en\r\nGrüße, Max;"Regards; Max"\r\n;;\r\n'.replace(";;", ";")
-    source = write_bytes(tmp_path, "a.csv", content.encode())
-    expected = [{"de": "Grüße, Max", "en": "Regards; Max"}]
-    assert translations(load_parallel(source)) == expected
-
-
-def test_quoted_cells_hold_lines_and_quotes(tmp_path):
-    content = b'de,en\r\n"Er sagte: ""ja"",\r\nund ging","He said ""yes"",\r\nand left"\r\na,b\r\n'
-    source = write_bytes(tmp_path, "a.csv", content)
-    expected = [
-        {"de": 'Er sagte: "ja",\nund ging', "en": 'He said "yes",\nand left'},
-        {"de": "a", "en": "b"},
-    ]
-    assert translations(load_parallel(source)) == expected
-
-
-def test_the_index_of_pandas_is_no_column(tmp_path):
-    source = write_bytes(tmp_path, "a.csv", b",de,en\n0,Haus,house\n1,Hund,dog\n")
-    expected = [{"de": "Haus", "en": "house"}, {"de": "Hund", "en": "dog"}]
-    assert translations(load_parallel(source)) == expected
-
-
-def test_stray_quotes_of_tsv_are_characters(tmp_path):
-    """Between two stray quotes, a reader that believes in them would lose a row."""
-    source = write_bytes(tmp_path, "a.tsv", b'de\ten\n"a\tb\nc\td\ne"\tf\n')
-    expected = [{"de": '"a', "en": "b"}, {"de": "c", "en": "d"}, {"de": 'e"', "en": "f"}]
-    assert translations(load_parallel(source)) == expected
-
-
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
         (b'de,en\na,b\n"c" d,e\n', ("a.csv, row 3", "quot", "Correct the quotes")),
-        (b'de,en\na,b\n"c,d\ne,f\n', ("a.csv, row 3", "quot")),
-        (b"de,en\na,b\nc\n", ("a.csv, row 3", "1 field", "2 (de, en)")),
-        (b"de;en\nT\xfcr;door\n", ("a.csv, row 2", r"b'\xfc'", "cp1252")),
-        ("de;en\nTür;door\n".encode("utf-16"), ("a.csv, row 1", "utf-16")),
         (b"Das Haus.,The house.\nDer Hund.,The dog.\n", ("first row must name the columns",)),
     ],
 )
@@ -88,20 +46,6 @@ def test_bad_csv(content, parts, streaming, tmp_path):
     message = error_of(write_bytes(tmp_path, "a.csv", content), streaming=streaming)
     for part in parts:
         assert part in message
-
-
-def test_tsv_of_pandas(streaming, tmp_path):
-    source = write_bytes(tmp_path, "a.tsv", b'de\ten\n"sag ""ja"""\t"say ""yes"""\n')
-    rows = translations(load_parallel(source, streaming=streaming))
-    assert rows == [{"de": 'sag "ja"', "en": 'say "yes"'}]
-
-
-@pytest.mark.parametrize("name", ["a.ndjson", "a.ndjson.gz", "a.json"])
-def test_other_suffixes_of_json_lines(name, streaming, tmp_path):
-    source = write_bytes(tmp_path, name, b'{"de": "Haus", "en": "house"}\n')
-    assert translations(load_parallel(source, streaming=streaming)) == [
-        {"de": "Haus", "en": "house"}
-    ]
 
 
 @pytest.mark.parametrize("content", [b'[{"de": "a", "en": "b"}]', b'[\n{"de": "a", "en": "b"}\n]'])
@@ -183,20 +127,22 @@ def test_errors_of_columns(columns, languages, parts, tmp_path):
         assert part in message
 
 
+def test_texts_of_one_language_are_no_parallel_text(tmp_path):
+    source = write_bytes(tmp_path, "german.csv", b"id,text\n1,Haus\n")
+    assert "paired with those of another by `tmde align` or `tmde mine`" in error_of(source)
+
+
+def test_a_folder_without_tables_is_called_one(tmp_path):
+    write_bytes(tmp_path, "notes.md", b"Haus\n")
+    assert "found a folder without such files, expected" in error_of(tmp_path)
+
+
 def test_the_column_that_has_no_name_is_proposed(tmp_path):
     source = write_bytes(tmp_path, "a.csv", b"nr,de,English\n1,Haus,house\n")
     assert "--columns en=English" in error_of(source, languages=["de", "en"])
 
 
 # ---- Locales
-
-
-@pytest.mark.parametrize("header", ["de-DE,en_US", "DE,EN", "de_AT,EN-GB", "de,en-us"])
-@pytest.mark.parametrize("languages", [None, ["en", "de"]])
-def test_locales_are_languages(header, languages, streaming, tmp_path):
-    source = write_bytes(tmp_path, "a.csv", f"{header}\nHaus,house\n".encode())
-    rows = load_parallel(source, languages, streaming=streaming)
-    assert translations(rows) == [{"de": "Haus", "en": "house"}]
 
 
 def test_rows_of_jsonl_have_locales_of_their_own(streaming, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from tmde.data import CorpusReport, load_parallel
 from tmde.data.checks import CorpusError
-from tmde.data.languages import languages_of
+from tmde.data.parts import languages_of
 from tmde.data.rows import triple_texts, triples_of
 
 GOOD = [

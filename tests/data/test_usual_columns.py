@@ -3,6 +3,7 @@
 import pytest
 
 from tmde.data.document_fields import missing_columns
+from tmde.data.language_columns import named_like_language
 from tmde.data.usual_columns import same_name, usual_column
 
 
@@ -18,3 +19,8 @@ def test_the_column_of_a_name(columns, expected):
 def test_documents_and_labels_know_the_same_usual_names(name):
     assert usual_column("text", ["n", name]) == name
     assert f"--field {name}." in str(missing_columns("in", {"text": "--field"}, ["n", name]))
+
+
+@pytest.mark.parametrize("name", ["LANGUAGE", "lang", "Sprache"])
+def test_the_column_of_the_language(name):
+    assert named_like_language(["text", name]) == name

@@ -16,13 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.data.plain_rows import translations
-from tmde.cli.document_sets import tsv_field
 from tmde.data import CorpusError, load_parallel, tables
 from tmde.data.documents import Documents
-from tmde.data.tables import FILE, ROW, Table, files_in, values_of
-from tmde.documents.corpus_writer import corpus_writer
+from tmde.data.parts import languages_of
+from tmde.data.tables import FILE, ROW, Table, values_of
+from tmde.documents.corpus_writer import tsv_field, write_corpus
 from tmde.eval.tasks.labeled_documents import LabeledDocuments
 from tmde.eval.tasks.labeled_rows import open_labeled
+from tmde.training.recipe import load_recipe
+from tmde.training.run_data import choose_languages, load_data
 
 FIRST = {"de": "Das Haus", "en": "The house"}
 
@@ -41,7 +43,8 @@ def test_every_format_gives_batches_with_file_and_row(write, tmp_path):
     rows = [FIRST, {"de": "Der Hund", "en": "The dog"}]
     first_rows = {"parquet-flat": 1, "jsonl-flat": 1, "tsv": 2, "moses": 1}
     for kind, first_row in first_rows.items():
-        (batch,) = tables.open(write(kind, rows, folder=tmp_path / kind))
+        (table,) = tables.find_tables(write(kind, rows, folder=tmp_path / kind))
+        (batch,) = table.batches()
         assert values_of(batch, "de") == ["Das Haus", "Der Hund"]
         assert values_of(batch, ROW) == [first_row, first_row + 1]
         assert all(name.startswith(str(tmp_path)) for name in values_of(batch, FILE))
@@ -61,7 +64,7 @@ def test_folders_behind_links_are_walked_by_every_view(view, tmp_path):
         assert documents_of(folder) == ["a"]
     else:
         (table,) = open_labeled(LabeledDocuments(), str(folder))
-        assert next(iter(table.rows))[1]["text"] == "a"
+        assert next(table.rows())[1]["text"] == "a"
 
 
 # ---- TSV and CSV
@@ -74,9 +77,7 @@ TRICKY = ['"No, thanks, I am fine"', 'say "yes"', '"', '""', "a\tb", "one\ntwo",
 def test_what_the_commands_write_as_tsv_is_read_as_it_was(first, second, tmp_path):
     target = tmp_path / "out.tsv"
     rows = [{"de": second, "en": first}, {"de": "Ende", "en": "end"}]
-    with corpus_writer(target, ["de", "en"], has_documents=False) as write:
-        for row in rows:
-            write(row, None)
+    write_corpus(target, ["de", "en"], False, [(row, None) for row in rows])
     assert [row for _, row in Table("tsv", (str(target),)).rows()] == rows
     frame = pd.read_csv(target, sep="\t", keep_default_na=False)
     assert frame.to_dict("records") == rows
@@ -109,6 +110,20 @@ def test_the_user_says_what_the_quotes_are(kind, quoting, text, tmp_path):
     source = tmp_path / f"rows.{kind}"
     source.write_text('de\ten\n"a"\tb\n')
     assert translations(load_parallel(str(source), quoting=quoting)) == [{"de": text, "en": "b"}]
+
+
+def test_every_view_is_told_what_the_quotes_are(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text('text,label,de,en\n"Ja, x,"Ja,yes\n')
+    with pytest.raises(CorpusError, match="--quoting none .tmde eval: --set labeled_documents.quo"):
+        languages_of(path)
+    assert languages_of(path, quoting="none") == ["de", "en"]
+    (table,) = open_labeled(LabeledDocuments(), str(path), quoting="none")
+    ((_, row),) = table.rows()
+    assert row == {"text": '"Ja', "label": " x", "de": '"Ja', "en": "yes"}
+    settings = {"data.train": str(path), "data.quoting": "none", "data.dev_rows": 0}
+    recipe = choose_languages(load_recipe("bag", settings)).recipe
+    assert load_data(recipe).train["translation"][0] == {"de": '"Ja', "en": "yes"}
 
 
 def test_one_column_of_tsv_that_two_readings_fit_is_refused(tmp_path):
@@ -157,6 +172,13 @@ def test_empty_cells_are_documents(tmp_path):
     assert documents_of(path) == ["a", "", "b"]
     pd.DataFrame({"text": ["a", "", "b"]}).to_csv(path)
     assert documents_of(path) == ["a", "", "b"]
+
+
+@pytest.mark.parametrize(("separator", "count"), [(",", 2), ("\t", 3)])
+def test_lines_of_blanks_are_no_rows(separator, count, tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text(f"text{separator}n\na{separator}1\n \n\t\nb{separator}2\n")
+    assert len(documents_of(path)) == count == len(pd.read_csv(path, sep=separator))
 
 
 def test_blanks_before_a_quote(tmp_path):
@@ -292,6 +314,7 @@ def test_numbers_that_are_no_json_become_null(tmp_path):
         "de,eN-uS",
         "de_DE.UTF-8,en_US.UTF-8",
         " de , en ",
+        "de_AT,EN-GB",
         "ger,EN",
     ],
 )
@@ -452,10 +475,3 @@ def test_references_are_whole_wherever_the_file_is_cut(tmp_path):
     path.write_text(memory(*[unit] * 3000))
     rows = translations(load_parallel(str(path)))
     assert rows == [{"de": "\U0001f600" * 50, "en": "b & c"}] * 3000
-
-
-def test_files_of_a_folder(tmp_path):
-    (tmp_path / ".hidden").mkdir()
-    for name in ("b.txt", "a.txt", ".c.txt", ".hidden/d.txt"):
-        (tmp_path / name).write_text("x")
-    assert [os.path.basename(path) for path in files_in(tmp_path)] == ["a.txt", "b.txt"]

@@ -31,6 +31,7 @@ from sybil import Document, Example, Region, Sybil
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer
 
+from tests.conftest import nightly_except
 from tests.docs.conftest import make_file
 from tests.docs.hub_content import add_repository
 from tests.forking import ForkServer
@@ -146,6 +147,13 @@ PARSERS += [
 ]
 
 
+# The pages whose blocks run for every change; those of the others run every night.
+DAILY_PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "get-started.md",
+    ROOT / "docs" / "guides" / "train.md",
+]
+
 # Every block that does not run, by page, with the reason that the page gives. A new one needs a
 # reason that no stand-in (hub_content.py, conftest.py) can remove.
 SKIPS = {
@@ -189,11 +197,11 @@ SKIPS = {
         "needs four GPUs; tests/training/test_distributed.py trains on two processes",
     ],
     "docs/reliability.md": [
-        "takes a quarter of an hour; CI runs a part",
+        "takes a quarter of an hour; CI runs a part for every change and the whole every night",
         "downloads other versions of all packages",
     ],
 }
-# The packages without which a block is skipped, by page. CI installs all but fastembed and ray.
+# The packages without which a block is skipped, by page. CI installs all but fastembed every night.
 OPTIONAL_PACKAGES = {
     "docs/guides/integrations.md": [
         "model2vec",
@@ -240,8 +248,9 @@ def offline_server(tmp_path_factory):
         yield server
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", PAGES, ids=[path.name for path in PAGES])
+@pytest.mark.parametrize(
+    "path", nightly_except(DAILY_PAGES, PAGES), ids=[path.name for path in PAGES]
+)
 def test_blocks_run(path, tmp_path, trained, offline_server):
     document = Sybil(parsers=PARSERS).parse(path)
     folder = tmp_path / "work"
@@ -323,8 +332,12 @@ def anchors_of(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("path", MARKDOWN, ids=[path.name for path in MARKDOWN])
-def test_links_lead_somewhere(path):
+def test_links_lead_somewhere():
+    for path in MARKDOWN:
+        check_links(path)
+
+
+def check_links(path: Path) -> None:
     text = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", text)):
         if re.match(r"[a-z]+:", target):
@@ -344,9 +357,9 @@ def test_tests_that_a_page_names_exist(name):
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("name", packaged_names())
-def test_every_recipe_is_in_the_table_of_the_guide(name):
-    assert f"`{name}`" in (ROOT / "docs" / "guides" / "train.md").read_text("utf-8")
+def test_every_recipe_is_in_the_table_of_the_guide():
+    guide = (ROOT / "docs" / "guides" / "train.md").read_text("utf-8")
+    assert [name for name in packaged_names() if f"`{name}`" not in guide] == []
 
 
 def test_pushes_of_runs_state_no_license_that_the_packaged_model_forbids():

@@ -32,7 +32,7 @@ def is_missing(module: str) -> bool:
 
 MISSING = [module for module in PACKAGES if is_missing(module)]
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.skipif(bool(MISSING), reason=f"the extra `docs` is not installed: {MISSING}"),
 ]
 

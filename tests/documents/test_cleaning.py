@@ -11,7 +11,6 @@ from tmde.data.sample import sample_sentences
 from tmde.documents import cleaning as module
 from tmde.documents.calibration import Calibration
 from tmde.documents.cleaning import RowCleaner
-from tmde.documents.code_in_text import without_code
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.number_agreement import differing_numbers
 from tmde.documents.pair_checker import Finding, PairChecker, Reason, TextPair, least_probability
@@ -21,6 +20,7 @@ from tmde.documents.pair_checks import (
     is_copy,
     length_deviation,
     near_duplicate_key,
+    without_code,
 )
 from tmde.embedding.document_embedder import DocumentEmbedder
 
@@ -363,10 +363,13 @@ def test_duplicates_across_blocks(embedder):
     (again,) = cleaner.clean([{"de": f"{GERMAN} 7", "en": f"{ENGLISH.upper()} 7"}])
     assert first.is_kept
     assert [finding.reason for finding in again.findings] == [Reason.DUPLICATE]
-    # German and Italian were not together before.
+    # German and Italian were not together before, though German and English were.
     italian = "Il ponte è chiuso fino a venerdì a causa dei lavori."
     (new,) = cleaner.clean([{"de": GERMAN, "it": italian}])
     assert new.is_kept
+    assert new.translation.keys() == {"de", "it"}
+    (longer,) = cleaner.clean([{"de": GERMAN, "en": ENGLISH, "it": italian}])
+    assert longer.is_kept
 
 
 def test_a_removed_row_makes_no_duplicate(embedder):

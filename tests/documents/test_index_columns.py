@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 pytest.importorskip("lancedb")
 
 from modeling_tmde import TmdeError
+from tests.conftest import nightly_except
 from tmde.documents.index import DocumentIndex
 from tmde.documents.index_columns import FIXED_COLUMNS, column_of, name_of, stored_values
 
@@ -293,8 +294,7 @@ index.upsert(["1"], ["text"], [{"n": 0.5, "new": "x"}], np.ones((1, 2)))
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("commits", range(6))
+@pytest.mark.parametrize("commits", nightly_except([1, 4], range(6)))
 def test_a_writer_that_is_killed_before_a_commit(index, commits):
     """Three commits widen a column, one adds one, and one writes the document."""
     add(index, [{"n": 1}])

@@ -3,6 +3,7 @@
 import shutil
 import signal
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -90,6 +91,40 @@ def test_errors_of_damaged_files_name_the_folder(
     assert damaged
     with pytest.raises(TmdeError, match=r"news.index: missing or damaged .*; build the index anew"):
         operation(index)
+
+
+def halve(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def overwrite(path):
+    path.write_bytes(b"x" * path.stat().st_size)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, halve, overwrite])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda index: index.search(np.ones(2, np.float32), where="n = 1"),
+        lambda index: index.upsert(["b"], ["text"], vectors=np.ones((1, 2))),
+        lambda index: index.delete("a"),
+    ],
+)
+def test_data_files_that_are_damaged_in_any_way(tmp_path, index_of_words, damage, operation):
+    folder = tmp_path / "news.index"
+    shutil.copytree(index_of_words, folder)
+    index = DocumentIndex.open(folder)
+    for path in (folder / "documents.lance").glob("data/*.lance"):
+        damage(path)
+    with pytest.raises(TmdeError, match=r"news.index: missing or damaged files"):
+        operation(index)
+
+
+def test_a_condition_that_fails_on_a_value_is_no_damage(index_of_words):
+    index = DocumentIndex.open(index_of_words)
+    with pytest.raises(TmdeError, match=r"^where: found 'CAST.*Cannot cast string 'a text' to"):
+        index.search(np.ones(2, np.float32), where="CAST(text AS INT) > 3")
 
 
 def test_damaged_and_half_made_indexes(tmp_path):

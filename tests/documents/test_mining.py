@@ -199,6 +199,12 @@ def test_repeated_and_empty_texts_take_no_part():
     np.testing.assert_array_equal(mined.scores, expected.scores)
 
 
+def test_identical_texts_are_dropped():
+    texts = ["2026", "Haus", "Hund"]
+    mined = mine_bitext(np.eye(3), np.eye(3), texts, ["2026", "house", "dog"], drop_identical=True)
+    assert sorted(mined.rows()) == [(1, 1), (2, 2)]
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="first: found 1 texts, expected 3, one for each row"):
         mine_bitext(np.eye(3), np.eye(3), first_texts=["a"])

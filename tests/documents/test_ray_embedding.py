@@ -77,7 +77,6 @@ def test_bad_batches(embed, columns, error, message):
         embed(pa.table(columns))
 
 
-@pytest.mark.slow
 def test_a_local_ray(model, table):
     """One Ray of one CPU on this machine."""
     ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'tmde[ray]'")

@@ -57,7 +57,7 @@ def test_refinement_repairs_a_bad_dictionary(rounds, least, most):
     assert least < error < most
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_adversarial_training_aligns_planted_words(caplog):
     """It does so from nothing, without a refinement, which would repair much."""
     source, target, _, gold = planted(noise=0.02)

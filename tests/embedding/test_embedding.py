@@ -515,19 +515,6 @@ def test_every_family_embeds_each_text_by_its_language(
         assert_same_vectors(vector, vector_alone(embedder, text, code))
 
 
-@EVERY_FAMILY
-def test_no_vector_of_a_family_depends_on_the_batch(
-    model_class, config, body, limit, needs_language
-):
-    embedder = make_family(model_class, config)
-    vectors = embedder.encode(FAMILY_TEXTS, language=CODES)
-    for batch_tokens in (1, 50):
-        again = embedder.encode(FAMILY_TEXTS, language=CODES, batch_tokens=batch_tokens)
-        assert_same_vectors(again, vectors)
-    stream = embedder.encode_iter(iter(FAMILY_TEXTS), 4, language=iter(CODES), batch_tokens=50)
-    assert_same_vectors(np.concatenate(list(stream)), vectors)
-
-
 @pytest.mark.parametrize(
     ("texts", "language", "message"),
     [

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from modeling_tmde import AdaptedConfig, AdaptedModel, AlignedModel, LaserModel, TmdeError
-from tests.conftest import tiny_model
+from tests.conftest import nightly_except, tiny_model
 from tests.embedding.export_texts import TEXTS
 from tests.tiny_embedders import aligned, laser, make_bag, make_xlmr
 from tmde import DocumentEmbedder
@@ -66,10 +66,12 @@ def onnx():
     pytest.importorskip("onnxscript")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
-    [make_bag_residual, make_xlmr, make_adapted, make_damped_bag, make_plain_bag],
+    nightly_except(
+        [make_adapted],
+        [make_bag_residual, make_xlmr, make_adapted, make_damped_bag, make_plain_bag],
+    ),
     ids=["bag residual", "xlm-r", "adapted", "damped bag", "plain bag"],
 )
 def test_the_graph_gives_the_vectors_of_the_model(make, onnx, tokenizer, tmp_path):
@@ -88,7 +90,7 @@ def test_the_graph_gives_the_vectors_of_the_model(make, onnx, tokenizer, tmp_pat
     np.testing.assert_allclose(states_pooled, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_int8_graph_keeps_the_direction_of_the_vectors(onnx, tokenizer, tmp_path):
     torch.manual_seed(0)
     embedder = DocumentEmbedder(tiny_model().eval(), tokenizer)
@@ -103,7 +105,6 @@ def test_an_int8_graph_keeps_the_direction_of_the_vectors(onnx, tokenizer, tmp_p
     assert cosines.min() > 0.9
 
 
-@pytest.mark.slow
 def test_the_folder_of_a_graph_has_a_config_and_nothing_temporary(onnx, tokenizer, tmp_path):
     torch.manual_seed(0)
     export_onnx(tiny_model().eval(), tokenizer, tmp_path)
@@ -119,7 +120,6 @@ def test_a_graph_of_another_model_is_not_overwritten(onnx, tokenizer, tmp_path):
     assert not (tmp_path / "onnx").exists()
 
 
-@pytest.mark.slow
 def test_a_graph_of_other_weights_is_not_overwritten(onnx, tokenizer, tmp_path):
     torch.manual_seed(0)
     model = make_bag()
@@ -136,7 +136,6 @@ def test_a_graph_of_other_weights_is_not_overwritten(onnx, tokenizer, tmp_path):
     export_onnx(model, tokenizer, tmp_path)  # The model itself may be written again.
 
 
-@pytest.mark.slow
 def test_a_graph_that_gives_other_vectors_is_not_written(onnx, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(export_module, "TOLERANCE", -1)
     with pytest.raises(

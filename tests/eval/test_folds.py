@@ -8,7 +8,7 @@ import pytest
 
 from tests.eval.fake_system import FakeSystem
 from tests.eval.numbered import numbered, numbered_by_language
-from tmde.eval.folds import Fold, draw_folds, draw_six_folds, run_folds
+from tmde.eval.folds import Fold, draw_folds, draw_six_folds, fold_pools, run_folds
 from tmde.eval.heads import get_head
 from tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
 from tmde.eval.tasks.base import LabeledText
@@ -46,6 +46,11 @@ def test_draws_are_disjoint(ids):
 def test_translations_are_drawn_together():
     for fold in draw_folds(PARALLEL_IDS, 6, seed=3):
         assert fold.train["de"] == fold.train["en"]
+
+
+def test_only_ids_that_all_languages_have_are_drawn_of_translations():
+    ids = {"de": ["3", "1", "2"], "en": ["2", "3", "4"]}
+    assert fold_pools(ids) == ({"de": ["2", "3"], "en": ["2", "3"]}, True)
 
 
 def test_languages_without_translations_are_drawn_on_their_own():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from datasets import Dataset, DatasetDict
 from sklearn.linear_model import LogisticRegression
+from torch.utils.data import DataLoader
 
 from tests.conftest import save, tiny_model
 from tests.tiny_embedders import make_tables, make_tokenizer
@@ -82,38 +83,40 @@ def test_classification_equals_a_classifier_on_the_embedders_vectors(
 # ---- Encoding
 
 
-def encode(encoder, batches: list[dict], subset: str = "default", **options) -> np.ndarray:
+def encode(encoder, texts: list[str], subset: str = "default", **options) -> np.ndarray:
+    """Encode as MTEB does, whose data loader has the columns of the dataset."""
+    loader = DataLoader(Dataset.from_dict({"text": texts}), batch_size=5)
     codes_of_subset = {"deu": ["deu-Latn"], "de-en": ["deu-Latn", "eng-Latn"]}
-    task = SimpleNamespace(name="Topics", hf_subsets_to_langscripts=codes_of_subset)
-    return encoder.encode(batches, task_metadata=task, hf_split="test", hf_subset=subset, **options)
+    task = SimpleNamespace(
+        name="Topics", type="Classification", hf_subsets_to_langscripts=codes_of_subset
+    )
+    return encoder.encode(loader, task_metadata=task, hf_split="test", hf_subset=subset, **options)
 
 
-@pytest.mark.parametrize("options", [{"prompt_type": "query"}, {"batch_size": 2, "more": 1}])
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}])
 def test_vectors_are_the_embedders_in_order(encoder_class, embedder, options):
     texts = [*sample_documents(12, languages=["de"])["text"][:], "Kurz.", ""]
-    batches = [{"text": texts[:5], "id": list(range(5))}, {"text": texts[5:]}]
 
-    vectors = encode(encoder_class(embedder), batches, **options)
+    vectors = encode(encoder_class(embedder), texts, **options)
 
     assert vectors.shape == (14, 32)
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(vectors, embedder.encode(texts), atol=1e-5)
 
 
-def test_no_batches_give_no_vectors(encoder_class, embedder):
-    assert encode(encoder_class(embedder), []).shape == (0, 32)
-
-
-def test_batches_without_text_are_refused(encoder_class, embedder):
-    message = r"Task Topics, split test: batch 1 has \['image'\], expected 'text'"
-    with pytest.raises(ValueError, match=message):
-        encode(encoder_class(embedder), [{"text": ["a"]}, {"image": [0]}])
+def test_queries_and_documents_have_their_prompts(mteb, encoder_class, tokenizer):
+    prompts = {"query": "frage ", "document": "seite "}
+    embedder = DocumentEmbedder(tiny_model(), tokenizer, prompts=prompts)
+    encoder = encoder_class(embedder)
+    for role in ("query", "document"):
+        vectors = encode(encoder, ["hund"], prompt_type=mteb.types.PromptType[role])
+        np.testing.assert_allclose(vectors, embedder.encode(["hund"], prompt=prompts[role]))
 
 
 def test_texts_are_embedded_in_the_language_of_the_subset(encoder_class):
     embedder = DocumentEmbedder(make_tables(), make_tokenizer())
 
-    vectors = encode(encoder_class(embedder), [{"text": ["open", "a"]}], "deu")
+    vectors = encode(encoder_class(embedder), ["open", "a"], "deu")
 
     expected = embedder.encode(["open", "a"], language="de")
     np.testing.assert_allclose(vectors, expected, atol=1e-6)
@@ -124,24 +127,15 @@ def test_a_subset_of_two_languages_is_refused(encoder_class):
 
     message = r"subset de-en: found the languages \['de', 'en'\], expected one: AlignedModel"
     with pytest.raises(ValueError, match=message):
-        encode(encoder_class(embedder), [{"text": ["open"]}], "de-en")
+        encode(encoder_class(embedder), ["open"], "de-en")
 
 
-# ---- Metadata
-
-CARD = "---\nlicense: mit\ndatasets: [Helsinki-NLP/europarl]\nbase_model: [a/b]\n---\n# x"
+# ---- Name and revision
 
 
 @pytest.fixture
-def folder(tokenizer, tmp_path):
-    """A saved model with a card."""
+def encoder(encoder_class, tokenizer, tmp_path):
     folder = save(tmp_path / "newest", tiny_model(), tokenizer)
-    (folder / "README.md").write_text(CARD)
-    return folder
-
-
-@pytest.fixture
-def encoder(encoder_class, folder):
     return encoder_class.from_pretrained(folder, device="cpu", max_length=64)
 
 
@@ -149,54 +143,12 @@ def test_metadata_are_valid(encoder):
     from mteb.models import EncoderProtocol, ModelMeta
 
     assert isinstance(encoder, EncoderProtocol)
-    ModelMeta.model_validate(encoder.mteb_model_meta.model_dump())
-
-
-def test_metadata_name_the_folder_and_the_sizes(encoder):
-    meta = encoder.mteb_model_meta
-    model = encoder.embedder.model
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    num_input_embeddings = model.get_input_embeddings().weight.numel()
-
-    assert meta.name == "local/newest"
-    assert meta.embed_dim == 32
-    assert meta.max_tokens == 64
-    assert meta.n_parameters == num_parameters
-    assert num_input_embeddings <= meta.n_embedding_parameters < num_parameters
-    assert meta.memory_usage_mb == pytest.approx(num_parameters * 4 / 1024 / 1024)
-
-
-def test_metadata_are_those_of_the_card(encoder):
-    meta = encoder.mteb_model_meta
-
-    assert meta.license == "mit"
-    assert meta.training_datasets == {"Helsinki-NLP/europarl"}
-    assert meta.adapted_from == "a/b"
-
-
-def test_a_damaged_card_tells_nothing(encoder_class, encoder, folder):
-    (folder / "README.md").write_text("---\nlicense: [\n---\n")
-
-    assert encoder_class(encoder.embedder).mteb_model_meta.license is None
-
-
-def test_languages_are_those_that_mteb_knows(encoder_class, encoder):
-    encoder.embedder.model.config.languages = ["de", "el", "xx"]
-
-    meta = encoder_class(encoder.embedder).mteb_model_meta
-
-    assert meta.languages == ["deu-Latn", "ell-Grek"]
+    meta = ModelMeta.model_validate(encoder.mteb_model_meta.model_dump())
+    assert (meta.name, meta.embed_dim, meta.max_tokens) == ("local/newest", 32, 64)
 
 
 def test_the_default_revision_is_the_fingerprint(encoder, encoder_class, tokenizer):
     other = encoder_class(DocumentEmbedder(tiny_model(seed=1), tokenizer, max_length=64))
 
-    assert encoder.mteb_model_meta.revision == model_fingerprint(encoder.embedder)
+    assert encoder.mteb_model_meta.revision == model_fingerprint(encoder.model)
     assert encoder.mteb_model_meta.revision != other.mteb_model_meta.revision
-
-
-def test_mteb_loads_the_model_from_where_it_was_with_its_settings(encoder):
-    loaded = encoder.mteb_model_meta.load_model(device="cpu")
-
-    assert loaded.embedder.max_length == 64
-    assert loaded.mteb_model_meta.revision == encoder.mteb_model_meta.revision

@@ -74,15 +74,6 @@ def test_results_say_whether_vectors_are_dense(tmp_path):
     assert [record["baseline"] for record in read_eval_json(tmp_path)["results"]] == [True, False]
 
 
-def test_files_from_before_dense_was_stored_are_read(tmp_path):
-    write_results(tmp_path, [result(), result("TF-IDF", truncated=None, dense=False)], {})
-    content = read_eval_json(tmp_path)
-    for record in content["results"]:
-        del record["dense"]
-    (tmp_path / "eval.json").write_text(json.dumps(content), encoding="utf-8")
-    assert [read.dense for read in read_results(tmp_path)] == [True, False]
-
-
 def test_numbers_that_are_not_finite_survive_a_round_trip(tmp_path):
     outcomes = np.array([[1.0, 2.0]])
     extra = {"pearson": float("inf")}

@@ -8,8 +8,8 @@ from scipy import stats
 
 from tests.eval.test_statistics import make_cell, make_result
 from tmde.eval.correlations import permutation_p_values
-from tmde.eval.statistics import compare, paired_t_test, single_sample_t_test
-from tmde.eval.verdicts import seed_difference
+from tmde.eval.statistics import compare, paired_t_test
+from tmde.papers.verdicts import seed_difference
 
 RUNS = 400
 ITEMS = 250
@@ -133,9 +133,9 @@ def test_paired_t_test(gain, lowest_power):
 
 
 @pytest.mark.parametrize(("mean", "lowest_power"), [(0.8, None), (0.81, 0.8)])
-def test_single_sample_t_test(mean, lowest_power):
+def test_paired_t_test_against_a_published_accuracy(mean, lowest_power):
     def p_value(rng: np.random.Generator) -> float:
-        return single_sample_t_test(mean + 0.01 * rng.standard_normal(10), 0.8)
+        return paired_t_test([0.8] * 10, mean + 0.01 * rng.standard_normal(10))
 
     check(rejections(p_value), lowest_power)
 

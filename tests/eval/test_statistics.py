@@ -8,7 +8,7 @@ from scipy import stats
 
 from tests.eval.numbered import numbered
 from tmde.eval.results import Cell, TaskResult
-from tmde.eval.statistics import compare, paired_t_test, summary_intervals, with_interval
+from tmde.eval.statistics import compare, holm, paired_t_test, summary_intervals, with_interval
 
 
 def make_cell(outcomes, source="en", target="de", ids=None, metric="accuracy") -> Cell:
@@ -43,6 +43,21 @@ def test_paired_t_test_by_hand():
 def test_paired_t_test_of_differences_without_variance():
     assert paired_t_test([0.5, 0.6], [0.5, 0.6]) == 1.0
     assert paired_t_test([0.5, 0.6], [0.6, 0.7]) == 0.0
+
+
+def test_holm_by_hand():
+    """Sorted: 0.005, 0.01, 0.03, 0.04 times 4, 3, 2, 1; none below one before it."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+
+
+def test_a_test_to_come_counts_as_one_with_p_1():
+    """A corrected p never grows when it comes."""
+    before = holm([0.01, 0.02, 1.0, 1.0])
+    for later in ([0.01, 0.02, 0.001, 0.9], [0.01, 0.02, 0.015, 0.015]):
+        after = holm(later)
+        assert after[0] <= before[0]
+        assert after[1] <= before[1]
 
 
 # ---- Intervals
@@ -208,10 +223,7 @@ def test_only_sparse_vectors_may_have_another_classifier():
         ({"data": {"fingerprint": "y"}}, "data of A is 'x', of B 'y'"),
         ({"settings": {"head": "ffn"}}, "head of"),
         ({"cells": [make_cell([1, 0], ids=["d1", "d0"])]}, "not tested on the same items"),
-        (
-            {"cells": [make_cell([1, 0]), make_cell([1, 0], "de", "en")]},
-            "not tested on the same items",
-        ),
+        ({"cells": [make_cell([1, 0]), make_cell([1, 0], "de", "en")]}, "cells of A is"),
     ],
     ids=["data", "settings", "items", "cells"],
 )

@@ -85,7 +85,7 @@ def test_the_translation_memory_has_no_row_twice_and_no_empty_text():
     assert f"{len(rows):,} German-English rows" in page
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
 def test_notebooks_run(path, tmp_path, monkeypatch):
     """Every cell runs; those with an assertion check their numbers."""

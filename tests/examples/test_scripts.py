@@ -17,8 +17,6 @@ from tmde.data.sample import sample_documents
 
 FOLDER = Path(__file__).parents[2] / "examples"
 
-pytestmark = pytest.mark.slow
-
 
 def run(command, folder):
     environment = {
@@ -54,6 +52,7 @@ def test_embedding_with_ray(tmp_path):
     np.testing.assert_allclose([row["embedding"] for row in rows], vectors, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_indexing_with_ray(tmp_path):
     pytest.importorskip("ray.data", reason="Ray Data is not installed: pip install 'tmde[ray]'")
     printed = run([str(FOLDER / "documents_with_ray.py"), "index"], tmp_path)
@@ -65,6 +64,7 @@ def test_indexing_with_ray(tmp_path):
     assert hit.text == documents["text"][0]
 
 
+@pytest.mark.nightly
 def test_mining_with_ray(tmp_path):
     pytest.importorskip("ray.data", reason="Ray Data is not installed: pip install 'tmde[ray]'")
     printed = run([str(FOLDER / "documents_with_ray.py"), "mine"], tmp_path)

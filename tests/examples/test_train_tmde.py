@@ -14,6 +14,7 @@ import pytest
 import yaml
 from transformers import AutoModel
 
+from tests.conftest import nightly_except
 from tmde import DocumentEmbedder
 from tmde.data.sample import sample_documents, sample_sentences
 
@@ -21,8 +22,6 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "train_tmde.py"
 LANGUAGES = ("de", "en", "fr")
 FLORES_CODES = {"de": "deu_Latn", "en": "eng_Latn", "fr": "fra_Latn"}
-
-pytestmark = pytest.mark.slow
 
 
 def write_hub_folder(folder: Path, configs: dict[str, dict[str, list[dict]]]) -> None:
@@ -122,7 +121,7 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess:
     return done
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", nightly_except(["python"], LAUNCHERS))
 def test_it_trains_measures_and_saves(launcher, hub, tmp_path):
     sizes = ["--width", "64", "--batch-tokens", "1500", "--steps", "4"]
     command = [*LAUNCHERS[launcher], str(SCRIPT), "--europarl", str(hub / "europarl"), *sizes]
@@ -151,6 +150,7 @@ def readme_script(europarl: Path) -> str:
     return on_europarl
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_the_script_of_the_readme_trains_on_europarl(launcher, hub, tmp_path):
     script = tmp_path / "script.py"

@@ -10,12 +10,9 @@ import pytest
 
 from modeling_tmde import LaserForConditionalGeneration
 from modeling_tmde.sentence_transformers_files import COMPANIONS
-from tests.conftest import make_rows, save, tiny_model
+from tests.conftest import make_rows, nightly_except, save, tiny_model
 from tests.tiny_embedders import laser, make_bag, make_tables
 from tmde import DocumentEmbedder
-
-pytestmark = pytest.mark.slow
-
 
 # ---- Models without the package
 
@@ -109,7 +106,7 @@ report(model.encode(arguments).tolist())
 """
 
 
-@pytest.mark.parametrize("package", [True, False])
+@pytest.mark.parametrize("package", nightly_except([False], [True, False]))
 def test_a_save_that_pushes_has_the_files_of_sentence_transformers(
     hub, client, model_folder, tmp_path, package
 ):

@@ -1,12 +1,9 @@
 """`DocumentEmbedder.push_to_hub`: what it uploads opens with the same vectors."""
 
 import numpy as np
-import pytest
 
 from tests.tiny_embedders import make_tokenizer, make_xlmr
 from tmde import DocumentEmbedder
-
-pytestmark = pytest.mark.slow
 
 TEXTS = ["haus hund katze", "house dog"]
 

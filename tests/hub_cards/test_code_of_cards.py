@@ -17,8 +17,6 @@ from tests.conftest import save, tiny_model
 from tests.hub_cards.recorded_runs import write
 from tmde.hub_cards import model_card
 
-pytestmark = pytest.mark.slow
-
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # Runs every Python block of `blocks.json`. The blocks that need no package of ours come first and

@@ -12,7 +12,7 @@ from tests.conftest import make_rows
 from tests.tiny_embedders import make_bag
 from tmde import DocumentEmbedder
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 TEXTS = ["Großer HUND, 12,345.67!", "haus haus haus", "漢字 Привет 🙂 e\u0301", "a"]
 for row in make_rows(6, seed=3):

@@ -23,7 +23,6 @@ def test_pgvector_sends_and_reads_the_same_numbers(embedder):
     np.testing.assert_allclose(read_text, vector, rtol=1e-6)
 
 
-@pytest.mark.slow
 def test_qdrant_finds_a_text_by_its_own_vector(embedder):
     qdrant_client = pytest.importorskip("qdrant_client")
     from qdrant_client import models

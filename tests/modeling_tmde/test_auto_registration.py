@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 import modeling_tmde
-from tests.conftest import save, tiny_model
+from tests.conftest import nightly_except, save, tiny_model
 from tmde.auto_registration import CONFIG_CLASSES, register_lazily
 
 IMPORTS_ALONE = """
@@ -49,7 +49,7 @@ def test_the_package_alone_imports_no_library():
     assert run(IMPORTS_ALONE) == "[]\n"
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", nightly_except(["tmde-first"], ORDERS))
 def test_a_checkpoint_opens_without_remote_code(order, tokenizer, tmp_path):
     folder = save(tmp_path, tiny_model(), tokenizer)
     printed = run(ORDERS[order] + OPENS, str(folder)).splitlines()

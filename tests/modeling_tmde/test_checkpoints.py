@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM,
 import tmde
 from modeling_tmde.sentence_transformers_files import COMPANIONS
 from tests.conftest import save, tiny_model
-from tests.modeling_tmde.families import BLOCKED, SEQ2SEQ, filled, padded
+from tests.modeling_tmde.families import BLOCKED, SEQ2SEQ, filled, of_families, padded
 from tests.test_goldens import FAMILIES
 
 FILES_OF_ALL = ["common", "inspection", "sentence_transformers_files"]
@@ -117,7 +117,7 @@ def saved(tmp_path_factory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@of_families(FAMILIES)
 def test_auto_classes_open_the_whole_model(family, saved):
     expected = filled(family)
     opened, report = auto_class_of(expected).from_pretrained(
@@ -130,7 +130,7 @@ def test_auto_classes_open_the_whole_model(family, saved):
     assert_same_vectors(opened, expected)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@of_families(FAMILIES)
 def test_auto_model_opens_the_encoder_of_every_checkpoint(family, saved):
     expected = filled(family)
     opened, report = AutoModel.from_pretrained(saved / "saved" / family, output_loading_info=True)
@@ -141,14 +141,14 @@ def test_auto_model_opens_the_encoder_of_every_checkpoint(family, saved):
     assert_same_vectors(opened, expected)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@of_families(FAMILIES)
 def test_the_inputs_of_every_encoder_have_one_order(family):
     names = list(inspect.signature(filled(family).base_model.forward).parameters)
     assert names[:3] == ["input_ids", "attention_mask", "inputs_embeds"]
     assert names[-2:] == ["pooled_only", "kwargs"]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@of_families(FAMILIES)
 def test_a_checkpoint_carries_the_code_that_it_needs(family, saved):
     """Its configuration, its modeling file, and what these share with other families."""
     own_files = set()
@@ -160,7 +160,7 @@ def test_a_checkpoint_carries_the_code_that_it_needs(family, saved):
     assert {path.stem for path in (saved / "saved" / family).glob("*.py")} == expected
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@of_families(FAMILIES)
 def test_a_missing_weight_is_reported(family, tmp_path, monkeypatch, caplog):
     model = filled(family)
     model.save_pretrained(tmp_path)
@@ -174,7 +174,7 @@ def test_a_missing_weight_is_reported(family, tmp_path, monkeypatch, caplog):
     assert "MISSING" in caplog.text
 
 
-@pytest.mark.parametrize("family", [*SEQ2SEQ, "encoder-mean"])
+@of_families([*SEQ2SEQ, "encoder-mean"])
 def test_an_encoder_saved_alone_opens_with_a_new_head_and_says_so(family, tmp_path):
     model = filled(family)
     model.base_model.save_pretrained(tmp_path)
@@ -189,7 +189,6 @@ def test_an_encoder_saved_alone_opens_with_a_new_head_and_says_so(family, tmp_pa
     assert_same_vectors(opened, model)
 
 
-@pytest.mark.slow
 def test_remote_code_without_the_package(saved, tokenizer):
     """Every family, and sentence-transformers, in one fresh process."""
     pytest.importorskip("sentence_transformers")
@@ -223,7 +222,7 @@ SIZES = pytest.mark.parametrize("size", [66, 55])  # The models have 60 tokens.
 
 
 @SIZES
-@pytest.mark.parametrize("family", FAMILIES)
+@of_families(FAMILIES)
 def test_resized_vocabulary_reaches_every_table(family, size):
     model = filled(family)
     inputs = padded(model=model)
@@ -237,7 +236,7 @@ def test_resized_vocabulary_reaches_every_table(family, size):
 
 
 @SIZES
-@pytest.mark.parametrize("family", FAMILIES)
+@of_families(FAMILIES)
 def test_resized_vocabulary_is_saved(family, size, tmp_path):
     model = filled(family)
     inputs = padded(model=model)
@@ -251,7 +250,7 @@ def test_resized_vocabulary_is_saved(family, size, tmp_path):
 
 
 @SIZES
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@of_families(SEQ2SEQ)
 def test_decoder_learns_the_last_token_of_a_resized_vocabulary(family, size):
     model = filled(family)
     model.resize_token_embeddings(size)

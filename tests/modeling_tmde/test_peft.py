@@ -15,7 +15,7 @@ from transformers import (
 
 from modeling_tmde import LaserConfig, LaserModel
 from tests.conftest import tiny_model
-from tests.modeling_tmde.families import filled, padded
+from tests.modeling_tmde.families import filled, of_families, padded
 from tests.modeling_tmde.test_checkpoints import auto_class_of
 from tests.test_goldens import FAMILIES
 
@@ -76,7 +76,7 @@ def opened(family, tmp_path) -> PreTrainedModel:
     return auto_class_of(expected).from_pretrained(tmp_path / "base")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@of_families(FAMILIES)
 def test_every_adapted_layer_learns(family):
     model = filled(family)
     model.add_adapter(lora(model))
@@ -85,7 +85,7 @@ def test_every_adapted_layer_learns(family):
     assert learned_from(model, training_inputs(model)) == adapters
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@of_families(FAMILIES)
 def test_an_added_adapter_is_saved_and_opened(family, opened, tmp_path):
     before = vectors_of(opened)
     opened.add_adapter(lora(opened))
@@ -103,7 +103,7 @@ def test_an_added_adapter_is_saved_and_opened(family, opened, tmp_path):
     torch.testing.assert_close(vectors_of(encoder), after, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@of_families(FAMILIES)
 def test_an_adapted_model_is_saved_opened_and_merged(family, opened, tmp_path):
     tuned = peft.get_peft_model(opened, lora(opened))
     expected = vectors_of(tuned.get_base_model().eval())

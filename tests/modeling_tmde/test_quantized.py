@@ -9,7 +9,7 @@ from torch import nn
 from transformers import BitsAndBytesConfig, PreTrainedModel, TorchAoConfig
 
 from tests.conftest import tiny_model
-from tests.modeling_tmde.families import filled, padded
+from tests.modeling_tmde.families import filled, of_families, padded
 from tests.modeling_tmde.test_checkpoints import auto_class_of
 from tests.test_goldens import FAMILIES
 from tmde import DocumentEmbedder
@@ -31,7 +31,7 @@ def assert_similar(model: PreTrainedModel, expected: PreTrainedModel) -> None:
             model.generate(**inputs, target_language="en", max_new_tokens=2)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@of_families(FAMILIES)
 def test_torchao_opens_a_checkpoint(family, tmp_path):
     quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
     expected = filled(family)
@@ -41,7 +41,7 @@ def test_torchao_opens_a_checkpoint(family, tmp_path):
     assert_similar(model, expected)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@of_families(FAMILIES)
 def test_torchao_quantizes_a_model_with_its_tables(family):
     quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
     model = filled(family)
@@ -54,14 +54,14 @@ def test_torchao_quantizes_a_model_with_its_tables(family):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.ao.quantization is deprecated")
-@pytest.mark.parametrize("family", FAMILIES)
+@of_families(FAMILIES)
 def test_torch_ao_quantizes_linear_and_recurrent_layers(family):
     layers = {nn.Linear, nn.LSTM, nn.GRU}
     model = torch.ao.quantization.quantize_dynamic(filled(family), layers, dtype=torch.qint8)
     assert_similar(model, filled(family))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@of_families(FAMILIES)
 def test_bitsandbytes_opens_a_checkpoint(family, tmp_path):
     pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
     expected = filled(family)

@@ -28,6 +28,7 @@ from tests.modeling_tmde.families import (
     SEQ2SEQ,
     filled,
     needs_language,
+    of_families,
     padded,
     trained_step,
 )
@@ -86,7 +87,7 @@ def loss_outside(logits, labels):
     return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@of_families(SEQ2SEQ)
 def test_logits_belong_to_the_labels_of_their_place(family):
     model, inputs, labels = labeled(family)
     outputs = model(**inputs, labels=labels)
@@ -94,7 +95,7 @@ def test_logits_belong_to_the_labels_of_their_place(family):
     assert torch.equal(labels, torch.tensor(LABELS))  # They stay as they are.
 
 
-@pytest.mark.parametrize("family", [family for family in SEQ2SEQ if family != "dual"])
+@of_families([family for family in SEQ2SEQ if family != "dual"])
 def test_the_loss_is_that_of_each_target_alone(family):
     model, inputs, labels = labeled(family)
     source = {}
@@ -104,7 +105,7 @@ def test_the_loss_is_that_of_each_target_alone(family):
     assert model(**inputs, labels=labels).loss.item() == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@of_families(SEQ2SEQ)
 def test_the_loss_is_divided_by_the_items_of_all_batches(family):
     model, inputs, labels = labeled(family)
     loss = model(**inputs, labels=labels).loss
@@ -112,7 +113,7 @@ def test_the_loss_is_divided_by_the_items_of_all_batches(family):
     torch.testing.assert_close(scaled, loss * 13 / 10)  # 13 labels are no padding.
 
 
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@of_families(SEQ2SEQ)
 def test_the_loss_does_not_depend_on_how_labels_are_written(family):
     model, inputs, labels = labeled(family)
     loss = model(**inputs, labels=labels).loss
@@ -204,7 +205,7 @@ def mixed_labels() -> torch.Tensor:
     return mixed
 
 
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@of_families(SEQ2SEQ)
 def test_rows_with_and_without_start_have_the_logits_of_their_labels(family):
     model = filled(family)
     inputs = padded(model=model) | {"target_language": "en"}
@@ -222,7 +223,7 @@ def test_rows_with_and_without_start_have_the_logits_of_their_labels(family):
     torch.testing.assert_close(target_logits[is_target], expected.logits[is_target])
 
 
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@of_families(SEQ2SEQ)
 def test_inputs_made_from_labels_give_the_logits_of_the_labels(family):
     """Label smoothing takes this way: the Trainer removes the labels before the model is called."""
     model = filled(family)
@@ -235,7 +236,7 @@ def test_inputs_made_from_labels_give_the_logits_of_the_labels(family):
 
 
 @pytest.mark.parametrize("is_made", [True, False])
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@of_families(SEQ2SEQ)
 def test_a_mask_moves_with_the_target(family, is_made):
     """As for labels alone, whether the target is made of them or given as a collator makes it."""
     model = filled(family)
@@ -277,7 +278,7 @@ def test_a_mask_that_does_not_fit_a_moved_target_is_named():
         model(**inputs, decoder_attention_mask=torch.ones(4, 5))
 
 
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@of_families(SEQ2SEQ)
 def test_labels_are_the_ninth_argument(family):
     model = filled(family)
     inputs = padded(model=model)
@@ -338,7 +339,7 @@ def weighted_bands(model) -> list[tuple[dict, float]]:
 
 
 @pytest.mark.parametrize("batch_size", [8, 4, 2])
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@of_families(SEQ2SEQ)
 def test_accumulated_batches_have_the_gradient_of_the_mean_target(
     family, batch_size, tokenizer, tmp_path
 ):
@@ -364,14 +365,6 @@ def test_a_start_among_the_labels_does_not_shorten_the_gradient(
     collator = DataCollatorForSeq2Seq(tokenizer, model if gives_model else None)
     gradient = trained_step(model, features, collator, tmp_path, batch_size)
     torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=1e-3)
-
-
-def test_a_start_among_the_labels_does_not_shorten_the_loss(tokenizer):
-    model = filled("first")
-    batch = DataCollatorForSeq2Seq(tokenizer)(translation_features(model))
-    num_counted = (batch["labels"] != -100).sum()
-    loss = model(**batch, num_items_in_batch=num_counted).loss
-    torch.testing.assert_close(loss, model(**batch).loss)
 
 
 def test_label_smoothing_has_no_gradient_where_a_start_is_written(tokenizer, tmp_path):
@@ -402,7 +395,7 @@ def test_the_collator_leaves_features_as_they_are(tokenizer):
         TranslationCollator(tokenizer)(features)
 
 
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@of_families(SEQ2SEQ)
 def test_parts_have_the_names_of_transformers(family):
     model = filled(family)
     assert model.get_encoder() is model.model
@@ -411,7 +404,7 @@ def test_parts_have_the_names_of_transformers(family):
     assert model.get_encoder(modality="audio") is model
 
 
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@of_families(SEQ2SEQ)
 def test_embeddings_have_the_names_of_transformers(family):
     model = filled(family)
     assert model.get_input_embeddings() is model.model.get_input_embeddings()
@@ -419,7 +412,7 @@ def test_embeddings_have_the_names_of_transformers(family):
     assert model.model.get_output_embeddings() is None
 
 
-@pytest.mark.parametrize("family", ["first", "pyramid", "laser", "ntdv", "adapted-cls"])
+@of_families(["first", "pyramid", "laser", "ntdv", "adapted-cls"])
 def test_vectors_in_place_of_ids(family):
     model = filled(family)
     inputs = padded(side="left", model=model) | {"target_language": "en"}
@@ -471,7 +464,7 @@ def written_by_hand(model, inputs) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@of_families(SEQ2SEQ)
 def test_generation_is_a_loop_of_argmax(family, use_cache):
     model = filled(family)
     inputs = padded(side="left", model=model)
@@ -482,7 +475,7 @@ def test_generation_is_a_loop_of_argmax(family, use_cache):
     assert torch.equal(written, expected)
 
 
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@of_families(SEQ2SEQ)
 def test_generation_from_outputs_of_the_encoder(family):
     model = filled(family)
     inputs = padded(side="left", model=model)
@@ -498,21 +491,7 @@ def test_generation_from_outputs_of_the_encoder(family):
 DECODE_FROM_STATES = [family for family in SEQ2SEQ if not family.startswith("ntdv")]
 
 
-@pytest.mark.parametrize("family", DECODE_FROM_STATES)
-def test_the_tokens_of_generation_are_those_of_forward(family):
-    model = filled(family)
-    inputs = padded(side="left", model=model)
-    expected = written_by_hand(model, inputs)
-    logits = model(
-        encoder_outputs=(model.get_encoder()(**inputs).last_hidden_state,),
-        attention_mask=inputs["attention_mask"],
-        decoder_input_ids=expected,
-        target_language=TARGET_CODES,
-    ).logits
-    assert torch.equal(logits[:, :-1].argmax(-1), expected[:, 1:])
-
-
-@pytest.mark.parametrize("family", DECODE_FROM_STATES)
+@of_families(DECODE_FROM_STATES)
 def test_a_mask_of_tokens_does_not_hide_an_embedding(family):
     model = filled(family)
     inputs = padded(side="left", model=model)
@@ -530,7 +509,7 @@ def forms_of_outputs(states):
     return ((states,), BaseModelOutput(last_hidden_state=states))
 
 
-@pytest.mark.parametrize("family", DECODE_FROM_STATES)
+@of_families(DECODE_FROM_STATES)
 def test_encoder_outputs_of_every_form_are_read_by_forward(family):
     model = filled(family)
     inputs = padded(model=model)
@@ -543,7 +522,7 @@ def test_encoder_outputs_of_every_form_are_read_by_forward(family):
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])
-@pytest.mark.parametrize("family", DECODE_FROM_STATES)
+@of_families(DECODE_FROM_STATES)
 def test_encoder_outputs_of_every_form_are_decoded(family, num_beams):
     model = filled(family)
     inputs = padded(model=model)
@@ -555,7 +534,7 @@ def test_encoder_outputs_of_every_form_are_decoded(family, num_beams):
         assert torch.equal(model.generate(**source, **options), expected)
 
 
-@pytest.mark.parametrize("family", [family for family in SEQ2SEQ if family.startswith("ntdv")])
+@of_families([family for family in SEQ2SEQ if family.startswith("ntdv")])
 def test_ntdv_asks_for_the_whole_output_of_its_encoder(family):
     model = filled(family)
     inputs = padded(model=model)
@@ -567,16 +546,7 @@ def test_ntdv_asks_for_the_whole_output_of_its_encoder(family):
                 call(encoder_outputs=form, attention_mask=inputs["attention_mask"], **target)
 
 
-@pytest.mark.parametrize("family", ["first", "full", "dual", "adapted-cls"])
-def test_a_static_cache_gives_the_same_tokens(family):
-    model = filled(family)
-    options = GENERATION | {"target_language": "en"}
-    expected = model.generate(**padded(), **options)
-    written = model.generate(**padded(), cache_implementation="static", **options)
-    assert torch.equal(written, expected)
-
-
-@pytest.mark.parametrize("family", ["first", "full", "dual", "adapted-cls"])
+@of_families(["first", "full", "dual", "adapted-cls"])
 def test_a_static_cache_compiles_and_gives_the_same_tokens(family):
     model = filled(family)
     options = GENERATION | {"target_language": "en"}
@@ -590,7 +560,7 @@ def test_a_static_cache_compiles_and_gives_the_same_tokens(family):
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("family", ["first", "full", "adapted-cls"])
+@of_families(["first", "full", "adapted-cls"])
 def test_a_compiled_decoder_steps_through_a_static_cache(family, backend):
     model = filled(family)
     encoded = model.get_encoder()(**padded())
@@ -620,7 +590,7 @@ def test_a_static_cache_longer_than_the_positions_is_refused():
         model.generate(**padded(), cache_implementation="static", **options)
 
 
-@pytest.mark.parametrize("family", ["first", "full", "adapted-cls"])
+@of_families(["first", "full", "adapted-cls"])
 def test_assisted_generation_returns_attentions(family):
     model = filled(family)
     model.set_attn_implementation("eager")
@@ -638,7 +608,7 @@ def test_assisted_generation_returns_attentions(family):
     assert assisted.decoder_attentions
 
 
-@pytest.mark.parametrize("family", ["first", "pyramid", "dual", "laser", "adapted-mean"])
+@of_families(["first", "pyramid", "dual", "laser", "adapted-mean"])
 def test_an_embedding_alone_is_decoded(family):
     model = filled(family)
     options = {"target_language": "de", "max_new_tokens": 6, "do_sample": False}
@@ -648,7 +618,7 @@ def test_an_embedding_alone_is_decoded(family):
     assert torch.equal(model.generate(encoder_outputs=embedding, **options), expected)
 
 
-@pytest.mark.parametrize("family", DECODE_FROM_STATES)
+@of_families(DECODE_FROM_STATES)
 def test_forward_decodes_an_embedding_as_generate_does(family):
     model = filled(family)
     inputs = padded(side="left", model=model)
@@ -665,7 +635,7 @@ def test_forward_decodes_an_embedding_as_generate_does(family):
     torch.testing.assert_close(logits, torch.stack(written.logits, dim=1))
 
 
-@pytest.mark.parametrize("family", ["first", "pyramid", "dual", "laser", "adapted-mean"])
+@of_families(["first", "pyramid", "dual", "laser", "adapted-mean"])
 def test_an_embedding_of_another_type_is_decoded(family):
     """As a vector of numpy is, which often has float64."""
     model = filled(family)
@@ -712,7 +682,7 @@ def test_a_target_language_that_is_no_pivot_is_refused():
     model(**padded(), decoder_input_ids=torch.tensor([[0]] * 4), target_language="de")
 
 
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@of_families(SEQ2SEQ)
 def test_the_only_pivot_is_the_default_target(family):
     model, inputs, labels = labeled(family)
     expected = model(**inputs, labels=labels).loss
@@ -723,7 +693,7 @@ def test_the_only_pivot_is_the_default_target(family):
     assert torch.equal(model.generate(**inputs, max_new_tokens=4), written)
 
 
-@pytest.mark.parametrize("family", ["first", "dual", "laser", "adapted-mean"])
+@of_families(["first", "dual", "laser", "adapted-mean"])
 def test_vectors_of_an_embedder_are_decoded(family):
     """`encode` returns numpy arrays or tensors: one text (d_model,), many (texts, d_model)."""
     model = filled(family)
@@ -828,23 +798,7 @@ def trainer_options(folder) -> dict:
     }
 
 
-@pytest.mark.parametrize("family", SEQ2SEQ)
-def test_the_trainer_of_transformers_needs_no_language_of_one_pivot(family, tokenizer, tmp_path):
-    model = filled(family)
-    model.config.pivot_languages = ["en"]
-    before = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
-    trainer = Trainer(
-        model,
-        TrainingArguments(**trainer_options(tmp_path)),
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-        train_dataset=training_rows(model, ("input_ids", "labels")),
-    )
-    assert trainer.train().training_loss > 0
-    after = nn.utils.parameters_to_vector(model.parameters()).detach()
-    assert not torch.equal(after, before)
-
-
-@pytest.mark.parametrize("family", SEQ2SEQ)
+@of_families(SEQ2SEQ)
 def test_the_trainer_of_transformers_trains_and_writes(family, tokenizer, tmp_path):
     model = filled(family)
     rows = training_rows(model, ("input_ids", "labels", "target_language"))
@@ -895,10 +849,3 @@ def test_what_generation_needs_is_named():
 def test_what_forward_needs_is_named():
     with pytest.raises(ValueError, match="Give decoder_input_ids, or labels"):
         filled("first")(**padded(), target_language="en")
-
-
-def test_ntdv_refuses_an_embedding_alone():
-    with pytest.raises(
-        ValueError, match=r"NtdvForConditionalGeneration decodes from the outputs .*\(4, 8\)"
-    ):
-        filled("ntdv").generate(encoder_outputs=torch.zeros(4, 8), target_language="en")

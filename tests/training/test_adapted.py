@@ -347,9 +347,9 @@ save_file({"embedding": embedding}, "embedding.safetensors")
     "kind",
     [
         "bert",
-        pytest.param("xlm-roberta", marks=pytest.mark.slow),
-        pytest.param("modernbert", marks=pytest.mark.slow),
-        pytest.param("t5", marks=pytest.mark.slow),
+        pytest.param("xlm-roberta", marks=pytest.mark.nightly),
+        pytest.param("modernbert", marks=pytest.mark.nightly),
+        pytest.param("t5", marks=pytest.mark.nightly),
     ],
 )
 def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
@@ -395,7 +395,7 @@ def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
         assert abs(found - vectors).max() < 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_prompt_of_an_encoder_and_gradient_checkpointing(encoders, rows_file, tmp_path):
     """The encoder as it was is the teacher, and reads with its prompt."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
@@ -429,7 +429,6 @@ def test_the_prompt_of_an_encoder_and_gradient_checkpointing(encoders, rows_file
     np.testing.assert_allclose(bare, vectors, rtol=0, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tmp_path):
     encoder = tmp_path / "encoder"
     whole = tmp_path / "whole"
@@ -451,7 +450,6 @@ def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tm
     assert message in failure(*options, "model.pooling=mean", "-o", resumed, "--resume")
 
 
-@pytest.mark.slow
 def test_goes_on_from_a_model_of_its_own_kind(encoders, rows_file, tmp_path):
     start = tmp_path / "start"
     folder = tmp_path / "run"

@@ -210,7 +210,6 @@ def test_a_report_by_hand():
     assert "| all | documents | mean of old pairs | 50.0 | 49.0 | -1.0 |" in rows
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_goes_on(added, place, tmp_path, monkeypatch):
     """In the folder of the process."""
     monkeypatch.chdir(tmp_path)
@@ -231,7 +230,7 @@ def test_an_interrupted_run_goes_on(added, place, tmp_path, monkeypatch):
         add_languages(recipe_of(place, languages=["xx"]), ".", resume=True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_encoder_of_the_hub_keeps_its_tokenizer(place, tmp_path):
     encoder = save_encoder(tmp_path / "bert", "bert")
     adapt_encoder(encoder, **NAMES, decoder_layers=1).save_pretrained(tmp_path / "model")
@@ -261,7 +260,6 @@ def test_an_encoder_of_the_hub_keeps_its_tokenizer(place, tmp_path):
 # ---- What may be lost
 
 
-@pytest.mark.slow
 def test_the_old_languages_lose_no_more_than_was_allowed(place):
     ruined = add_languages(recipe_of(place, "learning_rate=0.5", replay=None), place / "ruined")
     assert ruined["fall"] > 10

@@ -123,6 +123,7 @@ SHOWN_ELSEWHERE = {
 # Arguments that only an accelerator, several nodes, other packages or scripts can show.
 NOT_SHOWN = {
     *("fp16", "tf32", "optim_target_modules", "log_on_each_node", "save_on_each_node"),
+    *("logging_nan_inf_filter",),
     *("run_name", "project", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"),
     *("do_train", "do_eval", "do_predict", "resume_from_checkpoint", "local_rank"),
 }
@@ -133,7 +134,7 @@ SHOWN_HERE = {
     *("gradient_checkpointing", "gradient_checkpointing_kwargs", "activation_checkpointing"),
     *("activation_checkpointing_kwargs", "eval_on_start", "eval_delay", "save_only_model"),
     *("full_determinism", "restore_callback_states_from_checkpoint", "torch_compile"),
-    *("logging_nan_inf_filter", "log_level", "log_level_replica", "logging_first_step"),
+    *("log_level", "log_level_replica", "logging_first_step"),
     *("disable_tqdm", "ddp_timeout", "optim_args"),
 }
 
@@ -302,7 +303,7 @@ def test_arguments_of_evaluations_and_checkpoints(tokenizer, tmp_path):
     assert not list(tmp_path.glob("*/optimizer.pt"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_compiled_model_trains_as_another(tokenizer, tmp_path):
     losses = []
     for options in ({}, {"torch_compile": True, "torch_compile_backend": "eager"}):
@@ -310,12 +311,6 @@ def test_a_compiled_model_trains_as_another(tokenizer, tmp_path):
         trainer.train()
         losses.append(values_of(entries_with(trainer.state.log_history, "loss"), "loss"))
     assert losses[1] == pytest.approx(losses[0])
-
-
-def test_losses_that_are_nan_are_filtered_if_that_is_asked(tokenizer, tmp_path):
-    assert not arguments(tmp_path).logging_nan_inf_filter
-    trainer = tiny_trainer(tmp_path, tokenizer, logging_nan_inf_filter=True)
-    assert trainer.args.logging_nan_inf_filter
 
 
 # ---- Rows of a micro-batch

@@ -50,7 +50,6 @@ def finished(tmp_path_factory):
     return folder, result
 
 
-@pytest.mark.slow
 def test_a_bag_begins_with_the_packaged_model_and_equals_it(finished):
     folder, result = finished
     results = json.loads((folder / "results.json").read_text())
@@ -62,7 +61,6 @@ def test_a_bag_begins_with_the_packaged_model_and_equals_it(finished):
     assert "the model has hardly learned anything" in result.stdout
 
 
-@pytest.mark.slow
 def test_the_recipe_of_a_run_states_its_start_and_languages(finished):
     recipe = load_recipe(str(finished[0] / "recipe.yaml"))
     assert recipe.warm_start.settings() == {"checkpoint": "default"}
@@ -70,7 +68,6 @@ def test_the_recipe_of_a_run_states_its_start_and_languages(finished):
     assert recipe.data.pivot_languages == ["en"]
 
 
-@pytest.mark.slow
 def test_the_card_names_the_start_and_the_packaged_model(finished):
     card = (finished[0] / "README.md").read_text()
     assert "| dev rows | this model | before training | packaged model | chance |" in card

@@ -10,9 +10,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import make_dataset
-from tmde.data.dev_rows import hold_out
 from tmde.eval.dev_retrieval import documents_of, join_documents
 from tmde.eval.retrieval import retrieval_pool
+from tmde.training.dev_rows import hold_out
 
 PLAIN = ("de", "en", "es")
 
@@ -188,7 +188,7 @@ def test_blocks_are_spread_over_the_corpus():
 @pytest.mark.parametrize(("number", "sizes"), [(7, [7]), (15, [7, 8]), (38, [12, 13, 13])])
 def test_the_ends_of_documents_that_are_too_long_are_held_out(number, sizes, monkeypatch):
     warnings = []
-    monkeypatch.setattr("tmde.data.dev_rows.logger.warning", warnings.append)
+    monkeypatch.setattr("tmde.training.dev_rows.logger.warning", warnings.append)
     ids = ["a"] * 40 + ["b"] * 50 + ["c"] * 60
     rows = with_ids(numbered_rows(range(150)), ids)
     rest, held = hold_out(rows, number, seed=3)

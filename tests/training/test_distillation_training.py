@@ -112,7 +112,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_a_run_is_the_same_whether_the_vectors_are_there_or_not(teacher, tmp_path, monkeypatch):
     recipe = recipe_of("distil", teacher[0], tmp_path, "data.dev_rows=40")
@@ -130,7 +129,6 @@ def test_a_run_is_the_same_whether_the_vectors_are_there_or_not(teacher, tmp_pat
     assert results["teacher_minutes"] == pytest.approx(first.teachers.seconds / 60, abs=1e-6)
 
 
-@pytest.mark.slow
 def test_the_minutes_of_a_run_count_those_of_its_teacher(teacher, tmp_path, monkeypatch):
     recipe = recipe_of("distil", teacher[0], tmp_path, "data.dev_rows=40")
     with monkeypatch.context() as patch:
@@ -144,7 +142,7 @@ def test_the_minutes_of_a_run_count_those_of_its_teacher(teacher, tmp_path, monk
     assert results["minutes"] > results["teacher_minutes"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_equal_one(teacher, tokenizer, tmp_path):
     """Two take as many micro-batches at once as one process takes after one another.
 

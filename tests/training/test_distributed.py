@@ -22,7 +22,6 @@ SAME_LANGUAGES = [
     "infonce translation",
 ]
 RANKS = (0, 1)
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -249,7 +249,6 @@ def wait_for(path: Path, process: subprocess.Popen) -> None:
 ENDLESS = [*TINY, "max_steps=1000000", "eval_steps=1000000", "save_steps=1000000", "use_cpu=true"]
 
 
-@pytest.mark.slow
 def test_ctrl_c_in_a_real_process(corpus, tmp_path):
     words = ["train", "quickstart", *ENDLESS, "--train", str(corpus), "-o", "run"]
     process = start(words, tmp_path)
@@ -271,7 +270,7 @@ def test_ctrl_c_in_a_real_process(corpus, tmp_path):
     assert json.loads((tmp_path / "run" / "results.json").read_text())["steps"] == step + 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ctrl_c_with_two_processes(corpus, tmp_path):
     """The terminal sends the signal to the launcher and to both processes."""
     launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m"]

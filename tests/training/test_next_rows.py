@@ -11,10 +11,10 @@ import pytest
 from tests.conftest import make_dataset
 from tests.training.batches import parallel_batches
 from tmde.data import load_parallel
-from tmde.data.dev_rows import hold_out_rows
-from tmde.data.document_share import draw_share
 from tmde.data.rows import reading_order, with_reading_order, with_reading_orders
 from tmde.data.tokens import Tokens, open_tokens
+from tmde.training.dev_rows import hold_out_rows
+from tmde.training.document_share import draw_share
 from tmde.training.recipe import load_recipe
 from tmde.training.run_data import load_data
 from tmde.training.starts.replay import mix_rows

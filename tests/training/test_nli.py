@@ -70,7 +70,6 @@ def write_pairs(path, rows: int, seed: int) -> str:
     return str(path)
 
 
-@pytest.mark.slow
 def test_a_planted_task_is_learned_and_resumed(tmp_path, monkeypatch):
     train = write_pairs(tmp_path / "train.jsonl", 1500, 0)
     dev = write_pairs(tmp_path / "held.jsonl", 300, 1)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from modeling_tmde import TmdeError
+from tests.conftest import nightly_except
 from tests.training.test_train import TINY
 from tests.training.trainers import ENVIRONMENT
 from tmde.training.distributed import check_processes
@@ -81,8 +82,7 @@ def launch(folder: Path, *launcher: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, timeout=300, **options)  # Otherwise a deadlock hangs.
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("device", ["--cpu", "--num_machines=1"])
+@pytest.mark.parametrize("device", nightly_except(["--cpu"], ["--cpu", "--num_machines=1"]))
 def test_accelerate_launch_on_cpus_does_not_train_silently_alone(device, tmp_path):
     launcher = ("accelerate.commands.accelerate_cli", "launch", device, "--num_processes=2")
     result = launch(tmp_path, *launcher)
@@ -91,7 +91,7 @@ def test_accelerate_launch_on_cpus_does_not_train_silently_alone(device, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_torchrun_trains_one_model_on_two_cpus_without_being_told_of_them(tmp_path):
     launcher = ("torch.distributed.run", "--standalone", "--nproc_per_node=2")
     result = launch(tmp_path, *launcher)

@@ -411,18 +411,6 @@ def test_rows_are_needed_to_train_and_not_to_evaluate(tokenizer, tmp_path):
         trainer.train()
 
 
-def test_a_stream_trains(tokenizer, tmp_path):
-    stream: datasets.IterableDataset = ROWS.to_iterable_dataset()
-    trainer = TmdeTrainer(
-        model=tiny_model(),
-        args=TmdeTrainingArguments(str(tmp_path), **DEFAULTS),
-        train_dataset=stream,
-        processing_class=tokenizer,
-    )
-    trainer.train()
-    assert trainer.state.global_step == DEFAULTS["max_steps"]
-
-
 # ---- Columns
 
 
@@ -691,12 +679,3 @@ def test_a_mistake_is_named(options, message, tokenizer, tmp_path):
 def test_rows_that_are_no_dataset_are_named(rows, message, tokenizer, tmp_path):
     with pytest.raises(TmdeError, match=message):
         TmdeTrainer(model=tiny_model(), train_dataset=rows, processing_class=tokenizer)
-
-
-def test_a_run_shorter_than_its_warmup_warns(tokenizer, tmp_path):
-    messages = []
-    trainer = python_trainer(tmp_path, tokenizer)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tmde.training.trainer.logger.warning", messages.append)
-        trainer.train()
-    assert any("still rising from 0 (warmup_steps=4000)" in message for message in messages)

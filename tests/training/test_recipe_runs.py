@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from tests.conftest import nightly_except
 from tests.training.logs import read_log
 from tests.training.trainers import checkpoint_recipe
 from tmde.training.recipe import load_recipe
@@ -60,6 +61,9 @@ RUNS = {
     ),
 }
 
+# One with a decoder, one of language modeling, and one for each way to begin with a checkpoint.
+DAILY = {"tmde_f", "tlm", "cnv", "xnli_bilstm"}
+
 # The settings of the runs whose checkpoints they begin with.
 CHECKPOINTS = {
     "cnv": [*PAIR, *SIZES, "embedding_dim=12"],
@@ -68,8 +72,7 @@ CHECKPOINTS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", nightly_except(DAILY, RUNS))
 def test_runs(name, tmp_path):
     overrides, expected = RUNS[name]
     settings = DATA + overrides

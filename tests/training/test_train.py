@@ -392,12 +392,6 @@ def test_finished_run_resumes_to_itself(finished, copied_run, corpus):
     )
 
 
-def test_finished_run_goes_on_to_a_larger_max_steps(copied_run, corpus):
-    trainer = train_recipe(tiny_recipe(corpus, "max_steps=6"), copied_run, resume=True)
-    assert trainer.state.global_step == 6
-    assert trained_steps(copied_run) == [1, 2, 3, 4, 5, 6]
-
-
 def test_a_run_that_saved_only_models_does_not_resume(corpus, tmp_path):
     recipe = tiny_recipe(corpus, "save_only_model=true", "max_steps=2")
     train_recipe(recipe, tmp_path / "run")
@@ -533,31 +527,6 @@ def test_a_complete_run_without_checkpoints_cannot_be_extended(complete, corpus)
 # ---- The command line
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["quickstrat"], "Recipe 'quickstrat' is unknown; did you mean quickstart?"),
-        (["quickstart", "--train", "missing.jsonl"], "missing.jsonl"),
-        (["-o", "run"], "Name a recipe"),
-    ],
-)
-def test_command_line_errors_are_one_line(arguments, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["train", *arguments])
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    # A run announces its phases.
-    other_lines = ("Warning", "Reading and checking the rows")
-    lines = []
-    for line in result.stderr.splitlines():
-        if line and not any(other_line in line for other_line in other_lines):
-            lines.append(line)
-    (error,) = lines
-    assert error.startswith("Error: ")
-    assert message in error
-
-
-@pytest.mark.slow
 def test_command_line_trains_on_two_processes(corpus, tmp_path):
     """Two processes train the same micro-batches as one that accumulates two."""
     overrides = [*TINY, "dropout=0", "max_steps=3", "micro_batch_tokens=300", "use_cpu=true"]

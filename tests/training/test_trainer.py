@@ -210,7 +210,6 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(changes, tokenizer, 
 # ---- Memory and precision
 
 
-@pytest.mark.slow
 def test_bfloat16_on_a_cpu_learns(tokenizer, tmp_path):
     dtypes = set()
     options = {"bf16": True, "max_steps": 40, "learning_rate": 5e-3, "warmup_steps": 5}

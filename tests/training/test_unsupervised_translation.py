@@ -337,7 +337,7 @@ CIPHER_TRAINING = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_cipher_is_learned_without_a_pair(tmp_path):
     """Half of the sentences are enciphered; no sentence is read both ways.
 

@@ -7,7 +7,6 @@ whose value is a mapping may be followed by one of that mapping, as in `encoder_
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import yaml
 from transformers.utils import logging
 
 from tmde.data.plain_yaml import PlainLoader
+from tmde.training.packaged_files import recipe_files
 from tmde.training.recipe.architectures import ADAPTED, DEFAULT_ARCHITECTURE
 from tmde.training.recipe.options import model_keys, named_architecture, training_keys
 from tmde.training.recipe.schema import (
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger("tmde.training")
 
-RECIPES = "tmde.training.recipes"  # The package that holds the YAML files.
 # As the `teacher` of a loss, this stands for the encoder that the recipe trains.
 ENCODER_AS_TEACHER = "encoder"
 
@@ -76,32 +75,27 @@ def has_encoder_as_teacher(options: Mapping[str, Any]) -> bool:
     return bool(teacher == ENCODER_AS_TEACHER)
 
 
-def packaged_names(package: str = RECIPES) -> list[str]:
-    """Return the names of the YAML files in a package, by default those of the recipes."""
-    names = []
-    for path in resources.files(package).iterdir():
-        if path.name.endswith(".yaml"):
-            names.append(path.name.removesuffix(".yaml"))
-    return sorted(names)
+def packaged_names() -> list[str]:
+    """Return the names of the recipes that come with the package, in alphabetical order."""
+    return list(recipe_files())
 
 
-def read_yaml(name_or_path: str, package: str, kind: str) -> dict[str, Any]:
-    """Return the mapping in a YAML file, or in one that comes with a package.
+def read_yaml(
+    name_or_path: str, packaged_files: Mapping[str, Traversable], kind: str
+) -> dict[str, Any]:
+    """Return the mapping in a YAML file, or in one that comes with the package.
 
     Args:
         name_or_path: The name of a file that comes with the package, or a path.
-        package: The package.
+        packaged_files: The files that come with the package, by name.
         kind: What the file holds, for the error message, such as "Recipe".
 
     Raises:
         RecipeError: There is no such file, or it is not a mapping.
     """
-    names = packaged_names(package)
-    path: Traversable = Path(name_or_path)
-    if name_or_path in names:
-        path = resources.files(package).joinpath(f"{name_or_path}.yaml")
+    path = packaged_files.get(name_or_path, Path(name_or_path))
     if not path.is_file():
-        reason = unknown_name_message(kind, name_or_path, names)
+        reason = unknown_name_message(kind, name_or_path, packaged_files)
         raise RecipeError(f"{reason} (or give the path of a YAML file)")
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), PlainLoader)
@@ -116,7 +110,7 @@ def read_yaml(name_or_path: str, package: str, kind: str) -> dict[str, Any]:
 
 def _read_recipe(name_or_path: str) -> tuple[str, Sections]:
     """Return the description of a recipe and its sections, which are not validated yet."""
-    content = read_yaml(name_or_path, RECIPES, "Recipe")
+    content = read_yaml(name_or_path, recipe_files(), "Recipe")
     description = content.pop("description", "")
     content.pop("source", None)
     return description, read_sections(content, Path(name_or_path).stem)

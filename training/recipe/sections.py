@@ -105,6 +105,8 @@ class DataSection(Section):
             them, `negative` or `negative_1`, `negative_2` and so on. `tmde train` detects this.
         columns: The column of each language, of `doc_id` or of `label` that has another name,
             `{de: Source, en: Target}`, in all sources that have such columns.
+        quoting: Whether fields of CSV and TSV may be quoted, `minimal`, or quotes are plain
+            characters, `none`. None to find out.
         streaming: Read the training data as a stream.
         temperature: Mixes several corpora, see `load_parallel`.
         bad_rows: `"report"` counts and skips bad rows, `"raise"` stops at the first.
@@ -127,6 +129,7 @@ class DataSection(Section):
     pivot_languages: list[str] = ["en", "es"]
     triples: bool = False
     columns: dict[str, str] | None = None
+    quoting: Literal["minimal", "none"] | None = None
     streaming: bool = False
     temperature: float | int | None = None
     bad_rows: Literal["report", "raise"] = "report"

@@ -14,8 +14,8 @@ from transformers.utils import logging
 from modeling_tmde import TmdeError
 from tmde.data import DOCUMENT_ID, CorpusError, CorpusReport, load_parallel
 from tmde.data.checks import check_languages
-from tmde.data.dev_rows import hold_out
 from tmde.data.rows import READING_ORDER, features_of, with_reading_order, with_reading_orders
+from tmde.training.dev_rows import hold_out
 from tmde.training.recipe.building import build_objectives
 from tmde.training.recipe.schema import Recipe
 from tmde.training.recipe.sections import ReplaySources
@@ -104,6 +104,7 @@ def load_replayed(
         "seed": recipe.seed,
         "report": report,
         "columns": data.columns,
+        "quoting": data.quoting,
     }
     rows = load_present(sources.new, languages.all, needed=languages.new, **options)
     rows = with_reading_order(rows)
@@ -205,7 +206,13 @@ def load_present(
         return load_parallel(source, languages=languages, **options)
     except CorpusError:
         split = options.get("split", "train")
-        rows = load_parallel(source, streaming=True, split=split, columns=options.get("columns"))
+        rows = load_parallel(
+            source,
+            streaming=True,
+            split=split,
+            columns=options.get("columns"),
+            quoting=options.get("quoting"),
+        )
         available = rows.features["translation"]
         check_languages(needed, available, str(source))
         present = [language for language in languages if language in available]

@@ -66,24 +66,22 @@ def test_every_task_has_a_case_here_or_tests_of_its_files():
     assert set(TASKS) == described, "name a new task in CONFIGS, or in FROM_FILES"
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_every_task_describes_itself_in_one_line(name):
-    task = TASKS[name]
-    assert task.name == name
-    assert task.description
-    assert "\n" not in task.description
+def test_every_task_describes_itself_in_one_line():
+    for name, task in TASKS.items():
+        assert task.name == name
+        assert task.description, name
+        assert "\n" not in task.description, name
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_a_task_without_a_default_source_says_what_it_needs(name):
-    task = TASKS[name]
-    assert (task.default_source is None) == bool(task.needs)
+def test_a_task_without_a_default_source_says_what_it_needs():
+    for name, task in TASKS.items():
+        assert (task.default_source is None) == bool(task.needs), name
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_every_task_loads_by_source_languages_and_streaming(name):
-    parameters = list(inspect.signature(TASKS[name]().load).parameters)
-    assert parameters[:3] == ["source", "languages", "streaming"]
+def test_every_task_loads_by_source_languages_and_streaming():
+    for name, task in TASKS.items():
+        parameters = list(inspect.signature(task().load).parameters)
+        assert parameters[:3] == ["source", "languages", "streaming"], name
 
 
 @pytest.fixture

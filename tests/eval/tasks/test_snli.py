@@ -53,7 +53,7 @@ def test_pairs_without_a_gold_label_are_left_out(streaming, snli):
 
 
 def test_how_many_pairs_are_left_out_is_logged(snli, caplog):
-    caplog.set_level("INFO", "tmde.eval.tasks")
+    caplog.set_level("INFO", "tmde.data")
     SNLI.load(snli)
     assert "split train): left out 2 pairs without a gold label" in caplog.text
 

@@ -1,0 +1,562 @@
+"""Embed a file of documents in shards, which are joined at the end.
+
+Shard i holds the result of the i-th `shard_size` documents. With `resume`, or in one of several
+processes, shards are kept in `OUTPUT.shards` until OUTPUT is complete. Each process reads the whole
+input and embeds every n-th shard; the first process joins them.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from modeling_tmde import TmdeError
+from tmde import __version__
+from tmde.embedding.document_embedder import (
+    DocumentEmbedder,
+    EncodeOutput,
+    EncodeReport,
+    VectorOptions,
+)
+from tmde.embedding.opening import open_embedder, without_truncation_warnings
+from tmde.embedding.packaged_models import DEFAULT_MODEL
+from tmde.embedding.progress import progress_bar
+from tmde.embedding.quantization import PACKED, restored
+
+from .delimited import Quoting
+from .documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
+from .io import locked
+from .language_columns import named_like_language, tell_language_folders
+from .languages import known_code, language_of_locale
+from .shards import SHARDS_OF_SUFFIX, Shards
+
+__all__ = ["EmbeddedFile", "embed_file"]
+
+# How much of a file that exists is embedded again to see whether it is complete.
+CHECKED_CHUNKS = 4
+CHECKED_DOCUMENTS = 8
+# The largest distance of two vectors of one text, over their length; for signs, the largest share
+# that differs. In bfloat16, other batches make the distance 0.03, which turns one sign in a
+# hundred. Another model or text makes the distance about 1, and turns half of the signs.
+LARGEST_DIFFERENCE = 0.05
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One of the processes that share a file, which the launcher names in the environment.
+
+    Attributes:
+        rank: The number of this process, from 0.
+        processes: How many processes there are.
+    """
+
+    rank: int
+    processes: int
+
+    @classmethod
+    def from_environment(cls) -> "Worker":
+        """Return the process that this one is; the only one if there is no launcher."""
+        rank = int(os.environ.get("RANK", 0))
+        processes = int(os.environ.get("WORLD_SIZE", 1))
+        return cls(rank, processes)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other process takes part."""
+        return self.processes == 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process prepares the folder of shards and joins them."""
+        return self.rank == 0
+
+    def device(self, asked: str | None) -> str | None:
+        """Return the device of this process: a GPU of its own, unless another kind is asked for."""
+        if self.is_alone or asked not in (None, "cuda") or not torch.cuda.is_available():
+            return asked
+        return f"cuda:{os.environ['LOCAL_RANK']}"
+
+
+@dataclass(frozen=True)
+class EmbeddedFile:
+    """What `embed_file` did.
+
+    Attributes:
+        output: The file of vectors.
+        rows: The number of documents.
+        width: How many numbers a vector has.
+        dtype: The type of the numbers.
+        worker: The process, one of those that share the file.
+        work: What this process has embedded; None if the file was complete already.
+        seconds: The time that it took, reading included.
+    """
+
+    output: Path
+    rows: int
+    width: int
+    dtype: np.dtype
+    worker: Worker
+    work: EncodeReport | None = None
+    seconds: float = 0.0
+
+    def sentences(self) -> list[str]:
+        """Return the report as sentences for people; those on the whole in the first process."""
+        sentences = []
+        if self.work is not None:
+            sentences.append(self._describe_work(self.work))
+            whole = f"{self.output}: {self.rows:,} x {self.width} {self.dtype}"
+        else:
+            whole = f"{self.output} is already complete: {self.rows:,} x {self.width}"
+        if self.worker.is_first:
+            sentences.append(whole)
+        return sentences
+
+    def _describe_work(self, work: EncodeReport) -> str:
+        process = ""
+        if not self.worker.is_alone:
+            process = f"process {self.worker.rank} of {self.worker.processes}: "
+        pieces = ""
+        if work.split:
+            pieces = f", {work.split:,} split, {work.pieces:,} pieces in all"
+        speed = work.texts / self.seconds
+        return (
+            f"{process}{work.texts:,} texts "
+            f"({work.tokens:,} tokens, {work.truncated:,} truncated{pieces}) "
+            f"in {self.seconds:.1f} s, {speed:,.0f} texts/s"
+        )
+
+
+def embed_file(
+    source: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    model: str = DEFAULT_MODEL,
+    loading: Mapping[str, Any] | None = None,
+    format: InputFormat | None = None,
+    quoting: Quoting | None = None,
+    field: str | Sequence[str] | None = None,
+    language: str | None = None,
+    language_field: str | None = None,
+    batch_tokens: int | None = None,
+    normalize: bool = False,
+    truncate_dim: int | None = None,
+    precision: str = "float32",
+    resume: bool = False,
+    shard_size: int = 8192,
+    overwrite: bool = False,
+) -> EmbeddedFile:
+    """Embed the documents of a file: one vector a document, in the order of the input.
+
+    In one of several processes that a launcher has started, the processes share the work.
+
+    ```python
+    report = embed_file("articles.csv.gz", "articles.npy", field=["title", "body"])
+    ```
+
+    Args:
+        source: A file or folder of documents, or `-` for stdin.
+        output: The file of vectors: .npy, or .parquet, which keeps the columns of the input.
+        model: A folder, a Hub id, or the name of a packaged model.
+        loading: Arguments of `DocumentEmbedder.from_pretrained`.
+        format: The format of a file; None for that of its suffix.
+        quoting: How the cells of CSV and TSV are quoted; None finds out.
+        field: The column of the text, or several, which are joined by a blank line.
+        language: The language of all documents.
+        language_field: The column of the language of each document.
+        batch_tokens: See `DocumentEmbedder.encode`, as the next three.
+        normalize: Whether vectors are scaled to length 1.
+        truncate_dim: How many numbers of each vector are kept.
+        precision: The precision of the numbers.
+        resume: Whether finished shards are kept, and those of an interrupted run are used.
+        shard_size: The documents in memory at once, and in a shard.
+        overwrite: Whether a file that exists is replaced, and shards of another run are deleted.
+
+    Raises:
+        TmdeError: Input, output, model or options cannot be used.
+    """
+    source = os.fspath(source)
+    output = Path(output)
+    target = output.resolve()
+    worker = Worker.from_environment()
+    keeps_shards = resume or not worker.is_alone
+    folder = Path(f"{target}.shards")
+    _check_output(output, folder, keeps_shards, overwrite)
+    if keeps_shards:
+        _check_can_be_read_twice(source)
+    may_be_complete = keeps_shards and not overwrite and not folder.exists() and target.is_file()
+    loading = {"compile": False, **(loading or {})}
+    with ExitStack() as stack:
+        if may_be_complete:
+            stored = read_vectors(target)
+        elif keeps_shards and worker.is_first:
+            stack.enter_context(locked(folder))
+        # The input is opened before the model is loaded, because most mistakes show there.
+        documents = Documents(
+            stack,
+            source,
+            format,
+            field,
+            keep_columns=target.suffix == ".parquet",
+            size=shard_size,
+            language_field=language_field,
+            quoting=quoting,
+        )
+        if language is None:
+            tell_language_folders(documents)
+        _check_has_no_vectors(documents, target)
+        if may_be_complete and _last_change(source, documents.files) > target.stat().st_mtime_ns:
+            raise _other_output(output, f"{source} has changed since")
+        embedder = open_embedder(model, loading | {"device": worker.device(loading.get("device"))})
+        encode_options: VectorOptions = {
+            "batch_tokens": batch_tokens,
+            "normalize": normalize,
+            "truncate_dim": truncate_dim,
+            "precision": precision,
+        }
+        encoder = _ChunkEncoder(documents, embedder, language, encode_options)
+        width, dtype = encoder.kind_of_vectors()
+        if may_be_complete:
+            rows = _check_complete(output, stored, encoder, precision)
+            return EmbeddedFile(output, rows, width, dtype, worker)
+        settings = {
+            **loading,
+            **embedder.long_document_settings,
+            **encode_options,
+            "chunk_size": shard_size,
+            "tmde": __version__,
+            "field": field,
+            "language": language,
+            "language_field": language_field,
+            "quoting": quoting,
+            "output": target.suffix,
+            "input": _version_of_input(source, documents.files),
+            "model": _version_of(model),
+            "commit": getattr(embedder.model.config, "_commit_hash", None),
+        }
+        if not keeps_shards:
+            prefix = f".{target.name}."
+            folder = Path(stack.enter_context(TemporaryDirectory(dir=target.parent, prefix=prefix)))
+        schema = documents.schema if target.suffix == ".parquet" else pa.schema([])
+        shards = SHARDS_OF_SUFFIX[target.suffix](folder, schema, width, dtype)
+        if keeps_shards:
+            _begin(shards, settings, worker, overwrite)
+        start = time.perf_counter()
+        sizes, work = _embed_missing_shards(encoder, worker, shards)
+        seconds = time.perf_counter() - start
+        _finish(shards, sizes, target, worker, keeps_shards)
+    return EmbeddedFile(output, sum(sizes), width, dtype, worker, work, seconds)
+
+
+# ---- The vectors of a chunk
+
+
+@dataclass(frozen=True)
+class _ChunkEncoder:
+    """Embeds the documents of a file, each in its language.
+
+    Attributes:
+        documents: The open file.
+        embedder: The model.
+        language: The language of all documents; None if each has its own, or none has any.
+        options: The arguments of `encode` that are the same for all documents.
+    """
+
+    documents: Documents
+    embedder: DocumentEmbedder
+    language: str | None
+    options: VectorOptions
+
+    def encode(self, chunk: Chunk, limit: int | None = None) -> EncodeOutput:
+        """Embed the first documents of a chunk, all by default.
+
+        Raises:
+            TmdeError: The model does not know the language of a text, or needs one.
+        """
+        languages = self._languages_of(chunk)
+        if isinstance(languages, list):
+            languages = languages[:limit]
+        return self.embedder.encode_with_report(
+            chunk.texts[:limit], language=languages, show_progress_bar=False, **self.options
+        )
+
+    def kind_of_vectors(self) -> tuple[int, np.dtype]:
+        """Return how many numbers a vector has, and their type.
+
+        Raises:
+            TmdeError: The options exclude the model.
+        """
+        no_vectors = np.asarray(self.embedder.encode([], show_progress_bar=False, **self.options))
+        return no_vectors.shape[1], no_vectors.dtype
+
+    @property
+    def _known_languages(self) -> Sequence[str] | None:
+        """The languages of a model that needs one; None if any code will do."""
+        if self.embedder.needs_language:
+            return self.embedder.model.config.languages
+        return None
+
+    def _languages_of(self, chunk: Chunk) -> str | list[str] | None:
+        """Return the language of a chunk, or of each of its texts."""
+        known_languages = self._known_languages
+        if self.language is not None:
+            return _code_of_all(self.language, known_languages)
+        field = self.documents.language_field
+        if chunk.languages is None or field is None:
+            _check_needs_no_language(self.documents, known_languages)
+            return None
+        if known_languages is None:
+            return [language_of_locale(code) for code in chunk.languages]
+        codes = []
+        for position, code in enumerate(chunk.languages):
+            model_code = known_code(code, known_languages)
+            if model_code is None:
+                raise TmdeError(
+                    f"{chunk.place(position, field)}: found {code!r}, expected one of the model's "
+                    f"languages {known_languages}"
+                )
+            codes.append(model_code)
+        return codes
+
+
+def _code_of_all(language: str, known_languages: Sequence[str] | None) -> str:
+    """Return the code of a language as the model knows it; the embedder refuses an unknown one."""
+    if known_languages is None:
+        return language_of_locale(language)
+    return known_code(language, known_languages) or language
+
+
+def _check_needs_no_language(documents: Documents, known_languages: Sequence[str] | None) -> None:
+    """Raise `TmdeError` if the model needs the language of each text."""
+    if known_languages is None:
+        return
+    message = (
+        f"{documents.name}: the model needs the language of each text, one of {known_languages}; "
+        "give --language or --language-field"
+    )
+    column = named_like_language(documents.fields)
+    if column is not None:
+        message += (
+            f". The column {column!r} looks like the language; give --language-field {column}"
+        )
+    raise TmdeError(message)
+
+
+def _embed_missing_shards(
+    encoder: _ChunkEncoder, worker: Worker, shards: Shards
+) -> tuple[list[int], EncodeReport]:
+    """Embed and write the missing shards of this process.
+
+    Returns:
+        The number of documents of every shard, those of other processes included, and what was
+        embedded.
+    """
+    report = EncodeReport()
+    sizes = []
+    bar = progress_bar(total=encoder.documents.rows, desc="Embedding", unit=" texts")
+    with bar, without_truncation_warnings():
+        for number, chunk in enumerate(encoder.documents.chunks):
+            sizes.append(len(chunk.texts))
+            is_mine = number % worker.processes == worker.rank
+            if is_mine and not shards.path(number).exists():
+                vectors, chunk_report = encoder.encode(chunk)
+                shards.write(number, chunk, np.asarray(vectors))
+                report += chunk_report
+            bar.update(len(chunk.texts))
+    encoder.embedder.warn_of_truncation(report)
+    return sizes, report
+
+
+def _finish(
+    shards: Shards, sizes: list[int], target: Path, worker: Worker, keeps_shards: bool
+) -> None:
+    """Join the shards in the first process, when the others are done."""
+    if not worker.is_first:
+        shards.report_done(worker.rank)
+        return
+    shards.wait_for_others(worker.processes)
+    shards.join(sizes, target)
+    if keeps_shards:
+        shards.delete()
+
+
+# ---- A file that is complete already
+
+
+def _check_complete(
+    output: Path, stored: np.ndarray, encoder: _ChunkEncoder, precision: str
+) -> int:
+    """Check that a file of vectors is complete, as after a kill at the very end.
+
+    Nothing beside the file tells from which run it is. So the number of its rows is compared with
+    that of the documents, and some documents are embedded again.
+
+    Args:
+        output: The file.
+        stored: Its vectors.
+        encoder: What has embedded the documents, if the file is of the same run.
+        precision: The precision of the numbers.
+
+    Returns:
+        The number of documents.
+
+    Raises:
+        TmdeError: The file is not what `embed_file` would write.
+    """
+    width, dtype = encoder.kind_of_vectors()
+    if stored.ndim != 2 or stored.shape[1] != width:
+        raise _other_output(output, f"its vectors have another length than {width}")
+    if stored.dtype != dtype:
+        raise _other_output(output, f"its numbers are {stored.dtype}, expected {dtype}")
+    rows = 0
+    for number, chunk in enumerate(encoder.documents.chunks):
+        if number < CHECKED_CHUNKS:
+            vectors = np.asarray(encoder.encode(chunk, CHECKED_DOCUMENTS).vectors)
+            stored_vectors = stored[rows : rows + len(vectors)]
+            if not _are_alike(vectors, stored_vectors, precision):
+                raise _other_output(
+                    output, "its vectors are of other texts, options or another model"
+                )
+        rows += len(chunk.texts)
+    if rows != len(stored):
+        raise _other_output(output, f"it holds {len(stored):,} vectors of {rows:,} documents")
+    return rows
+
+
+def read_vectors(path: Path) -> np.ndarray:
+    """Return the vectors of a file that `embed_file` wrote, (documents, dimension).
+
+    Raises:
+        TmdeError: It is not such a file.
+    """
+    try:
+        if path.suffix == ".npy":
+            return np.load(path, mmap_mode="r")
+        column = pq.read_table(path, columns=[VECTOR_COLUMN])[VECTOR_COLUMN].combine_chunks()
+        if not pa.types.is_fixed_size_list(column.type):
+            raise ValueError(f"{VECTOR_COLUMN} is {column.type}, and no list of a fixed size")
+        return column.flatten().to_numpy().reshape(len(column), column.type.list_size)
+    except (ValueError, KeyError, pa.ArrowException) as error:
+        raise TmdeError(
+            f"{path} exists and holds no vectors of tmde embed ({error}); give overwrite=True to "
+            "replace it"
+        ) from error
+
+
+def _are_alike(vectors: np.ndarray, stored: np.ndarray, precision: str) -> bool:
+    """Return whether vectors are the same except for what another batch changes.
+
+    Args:
+        vectors: The vectors, (documents, width).
+        stored: Those to compare them with; there may be fewer.
+        precision: The precision of both.
+    """
+    if vectors.shape != stored.shape:
+        return False
+    if precision in PACKED:
+        different_bits = np.unpackbits(vectors.view(np.uint8) ^ stored.view(np.uint8), axis=1)
+        return bool((different_bits.mean(axis=1) <= LARGEST_DIFFERENCE).all())
+    if precision != "float32":
+        vectors = restored(torch.from_numpy(vectors), precision).numpy()
+        stored = restored(torch.from_numpy(np.array(stored)), precision).numpy()
+    differences = np.linalg.norm(vectors - stored, axis=1)
+    allowed = LARGEST_DIFFERENCE * np.linalg.norm(vectors, axis=1)
+    return bool((differences <= allowed).all())
+
+
+def _other_output(output: Path, reason: str) -> TmdeError:
+    """Return the error for a file that exists and is not what would be written."""
+    return TmdeError(f"{output} exists, and {reason}; give overwrite=True to replace it")
+
+
+# ---- Input and output
+
+
+def _check_output(output: Path, folder: Path, keeps_shards: bool, overwrite: bool) -> None:
+    """Check the file of vectors and its folder of shards before the work begins.
+
+    If shards are kept, a file that exists may be complete, or of another process.
+    """
+    if output.suffix not in SHARDS_OF_SUFFIX or output.is_dir():
+        raise TmdeError(f"{output}: expected a file that ends in {' or '.join(SHARDS_OF_SUFFIX)}")
+    if keeps_shards:
+        return
+    if output.exists() and not overwrite:
+        raise TmdeError(f"{output} exists; give overwrite=True to replace it")
+    if folder.exists():
+        raise TmdeError(
+            f"{folder} holds shards of an unfinished run; give resume=True to continue, or delete "
+            "it"
+        )
+
+
+def _check_can_be_read_twice(source: str) -> None:
+    if source == "-" or Path(source).is_fifo():
+        raise TmdeError(
+            f"{source} can be read only once; write it to a file, which resume=True and several "
+            "processes need"
+        )
+
+
+def _check_has_no_vectors(documents: Documents, target: Path) -> None:
+    """Raise `TmdeError` if the input has a column of the name that vectors get in parquet."""
+    if target.suffix == ".parquet" and VECTOR_COLUMN in documents.schema.names:
+        raise TmdeError(
+            f"{documents.name} already has a column {VECTOR_COLUMN!r}; rename it, or write to .npy"
+        )
+
+
+def _begin(shards: Shards, settings: Mapping[str, Any], worker: Worker, overwrite: bool) -> None:
+    """Begin a run whose shards are kept, or continue it.
+
+    Args:
+        shards: The shards.
+        settings: All that decides their content: only the same run may go on with them. The device
+            is left out.
+        worker: This process.
+        overwrite: Delete the shards of another run.
+    """
+    texts = {name: str(value) for name, value in settings.items() if name != "device"}
+    if worker.is_first:
+        shards.begin(texts, overwrite)
+    else:
+        shards.wait_for_begin(texts)
+
+
+def _version_of_input(source: str, files: Sequence[Path]) -> str:
+    """Return a file or folder with the number of its files and the time of their last change."""
+    if not os.path.isdir(source):
+        return _version_of(source)
+    changed = max(file.stat().st_mtime_ns for file in files)
+    return f"{Path(source).resolve()}, {len(files)} files, changed {changed}"
+
+
+def _last_change(source: str, files: Sequence[Path]) -> int:
+    """Return the time of the last change of a source, in nanoseconds.
+
+    Args:
+        source: The file or folder.
+        files: The files that are read.
+    """
+    # The time of a folder itself tells of files that were added or removed alone.
+    return max(file.stat().st_mtime_ns for file in (Path(source), *files))
+
+
+def _version_of(path: str) -> str:
+    """Return a file or folder with the time of its last change; the id of a Hub model as it is."""
+    location = Path(path).expanduser().resolve()
+    if not location.exists():
+        return path
+    files = [location]
+    if location.is_dir():
+        files = [entry for entry in location.iterdir() if entry.is_file()]
+    changed = max(file.stat().st_mtime_ns for file in files)
+    return f"{location}, changed {changed}"

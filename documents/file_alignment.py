@@ -1,0 +1,405 @@
+"""Pair the documents of two files, align their sentences, and write both."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typing_extensions import Unpack
+
+from modeling_tmde import TmdeError
+from tmde.documents.alignment import AlignedPair, align_documents
+from tmde.documents.bead_probabilities import ALIGNED_SHARE
+from tmde.documents.calibration import Calibration, check_min_probability, check_share
+from tmde.documents.corpus_writer import checked_output, write_rows
+from tmde.documents.document_sets import (
+    Reading,
+    Sides,
+    needed_languages,
+    open_embedder_of_sides,
+    read_sides,
+    warn_of_threshold,
+)
+from tmde.documents.language_debiaser import Rank
+from tmde.documents.lawdr import Lawdr
+from tmde.documents.mining import GoldPairs, read_gold_pairs
+from tmde.documents.neighbors import check_scoring
+from tmde.documents.pair_probabilities import find_calibration, needed_calibration, warn_of_few
+from tmde.documents.parallel_rows import Outcome, ParallelRowsReport, parallel_rows
+from tmde.documents.quality import PairQuality, alignment_quality
+from tmde.embedding import DocumentEmbedder
+from tmde.embedding.opening import without_truncation_warnings
+from tmde.embedding.packaged_models import DEFAULT_MODEL
+from tmde.embedding.progress import progress_bar
+
+
+@dataclass
+class AlignmentReport:
+    """What was aligned.
+
+    Attributes:
+        pairs: The number of pairs of documents; None if they were given.
+        pairs_by_url: How many of these were paired by their URLs.
+        quality: The pairs compared with the right ones; None without these.
+        beads: The sentences that were read, aligned and left out; None if none were written.
+        notes: What was done, a sentence each.
+    """
+
+    pairs: int | None = None
+    pairs_by_url: int = 0
+    quality: PairQuality | None = None
+    beads: ParallelRowsReport | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def sentences(self) -> list[str]:
+        """Return the report as sentences for people."""
+        return self.notes
+
+
+def align_files(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    rows: str | os.PathLike[str] | None = None,
+    model: str = DEFAULT_MODEL,
+    loading: Mapping[str, Any] | None = None,
+    url_field: str | None = None,
+    language_a: str | None = None,
+    language_b: str | None = None,
+    same_domain: bool = False,
+    scoring: str = "ratio",
+    k: int = 4,
+    threshold: float | None = None,
+    lawdr_rank: Rank | None = None,
+    pairs: str | os.PathLike[str] | None = None,
+    reference: str | os.PathLike[str] | None = None,
+    paragraphs: bool = False,
+    min_score: float | None = None,
+    min_probability: float | None = None,
+    share: float | None = None,
+    calibration: str | os.PathLike[str] | None = None,
+    **reading: Unpack[Reading],
+) -> AlignmentReport:
+    """Align documents one to one, and their sentences.
+
+    ```python
+    report = align_files(
+        "german.jsonl",
+        "english.jsonl",
+        "pairs.tsv",
+        rows="rows.jsonl",
+        language_a="de",
+        language_b="en",
+        min_probability=0.9,
+    )
+    ```
+
+    Args:
+        a: A file or folder of documents of one language: text (a document a line), CSV, TSV, JSONL
+            or parquet, or a folder of texts; `-` is stdin.
+        b: That of the other language.
+        output: The file of the pairs, .tsv, best first; None writes none. Files that exist are
+            replaced.
+        rows: The file of the aligned sentences, .jsonl, a parallel corpus; None writes none. It
+            needs both languages.
+        model: A folder, a Hub id, or the name of a packaged model.
+        loading: Arguments of `DocumentEmbedder.from_pretrained`. A document is embedded by its
+            sentences unless `long_documents` says otherwise.
+        url_field: The column of the URLs, by which documents are paired first.
+        language_a: The code of the language of A.
+        language_b: The code of the language of B.
+        same_domain: Pair only documents of one website, by their URLs.
+        scoring: `cosine`, `ratio` or `distance`; see [`~tmde.documents.align_documents`].
+        k: The neighbors of a margin.
+        threshold: The lowest score of a pair that is not one by URL; None for any.
+        lawdr_rank: Embed by LAWDR, and remove this many directions; `auto` for as many as hide the
+            language. It needs both languages. None does without LAWDR.
+        pairs: A file of known pairs, `output` of an earlier run or two ids with a tab between:
+            documents are not paired then, and only their sentences are aligned.
+        reference: A file of the right pairs, of the same form, to compare with.
+        paragraphs: Align lines instead of sentences.
+        min_score: The lowest score of a row, 1 for alike and 0 for unrelated; None for any.
+        min_probability: The lowest probability of a row, from 0 to 1; None for any.
+        share: The share of rows that are expected to be right; None for 0.9.
+        calibration: A file of a calibration; None for that of the model.
+        reading: How the files are read: `format`, `quoting`, `field`, `id_field`.
+
+    Raises:
+        TmdeError: A file, the model or an argument cannot be used.
+        OSError: There is no such file.
+    """
+    needs_probabilities = (min_probability, share, calibration) != (None, None, None)
+    _check_purpose(output, rows, pairs, needs_probabilities)
+    pairs_target = None if output is None else checked_output(output, (".tsv",), inputs=(a, b))
+    rows_target = None if rows is None else checked_output(rows, (".jsonl",), "rows", inputs=(a, b))
+    check_scoring(scoring, k)
+    row_share = ALIGNED_SHARE if share is None else share
+    check_share(row_share)
+    check_min_probability(min_probability)
+    if same_domain and url_field is None:
+        raise TmdeError(
+            "same_domain needs url_field: the URLs say which website a document belongs to"
+        )
+    sides = read_sides(a, b, language_a, language_b, url_field, **reading)
+    if rows is not None or lawdr_rank is not None:
+        # Raises if one is missing, before the model is loaded.
+        needed_languages(sides, "Aligned sentences and LAWDR need")
+    right_pairs = _read_pairs(reference, sides)
+    row_pairs = _read_pairs(pairs, sides)
+    loading = {"long_documents": "sentences"} | dict(loading or {})
+    embedder = open_embedder_of_sides(model, loading, sides)
+    model_calibration = None
+    if needs_probabilities:
+        model_calibration = needed_calibration(calibration, model, loading, embedder)
+    elif rows is not None:
+        model_calibration = find_calibration(model, loading, embedder)
+    report = AlignmentReport()
+    with without_truncation_warnings():
+        if row_pairs is None:
+            documents = _pair_documents(
+                sides,
+                embedder,
+                lawdr_rank,
+                report,
+                scoring=scoring,
+                k=k,
+                threshold=threshold,
+                same_domain=same_domain,
+            )
+            row_pairs = [(pair.first, pair.second) for pair in documents]
+            if pairs_target is not None:
+                _write_pairs(pairs_target, sides, documents)
+                report.notes.append(f"{len(documents):,} pairs -> {output}")
+        if right_pairs is not None:
+            report.quality = alignment_quality(row_pairs, right_pairs)
+            report.notes.append(f"{reference}: {report.quality}")
+        if rows_target is not None:
+            report.beads = _write_parallel_rows(
+                rows_target,
+                sides,
+                row_pairs,
+                embedder,
+                paragraphs=paragraphs,
+                min_score=min_score,
+                calibration=model_calibration,
+                min_probability=min_probability,
+                share=row_share,
+            )
+            unit = "paragraphs" if paragraphs else "sentences"
+            if model_calibration is not None:
+                fewest = min(report.beads.first_segments, report.beads.second_segments)
+                warn_of_few(fewest, f"{unit} of a side")
+            report.notes += [
+                _describe_beads(report.beads, unit),
+                f"{_describe_rows(report.beads)} -> {rows}",
+            ]
+    return report
+
+
+def _check_purpose(
+    output: str | os.PathLike[str] | None,
+    rows: str | os.PathLike[str] | None,
+    pairs: str | os.PathLike[str] | None,
+    needs_probabilities: bool,
+) -> None:
+    """Raise `TmdeError` if there is nothing to write, or nothing of what was asked for."""
+    if output is None and rows is None:
+        raise TmdeError(
+            "Nothing to write; give output=FILE for pairs of documents, rows=FILE for their "
+            "sentences, or both"
+        )
+    if pairs is not None and (output is not None or rows is None):
+        raise TmdeError(
+            "Known pairs need rows=FILE, and no output: they are neither searched nor written"
+        )
+    if needs_probabilities and rows is None:
+        raise TmdeError(
+            "Probabilities need rows=FILE, because they are those of sentences; or leave out "
+            "min_probability, share and calibration"
+        )
+
+
+def _read_pairs(path: str | os.PathLike[str] | None, sides: Sides) -> GoldPairs | None:
+    """Read pairs of ids as pairs of rows; None without a file."""
+    if path is None:
+        return None
+    return read_gold_pairs(path, sides[0].ids, sides[1].ids)
+
+
+def _pair_documents(
+    sides: Sides,
+    embedder: DocumentEmbedder,
+    lawdr_rank: Rank | None,
+    report: AlignmentReport,
+    **alignment: Any,
+) -> list[AlignedPair]:
+    """Return pairs of documents that are not empty, by the rows of the files, best first.
+
+    Args:
+        sides: Both sides.
+        embedder: The model.
+        lawdr_rank: The directions that LAWDR removes; None does without LAWDR.
+        report: Gets the number of pairs, and notes.
+        alignment: Arguments of `align_documents`.
+    """
+    rows_of_sides = [_filled_rows(side.texts) for side in sides]
+    first_rows, second_rows = rows_of_sides
+    if lawdr_rank is None:
+        first_vectors, first_note = sides[0].embed(first_rows, embedder)
+        second_vectors, second_note = sides[1].embed(second_rows, embedder)
+        report.notes += [first_note, second_note]
+    else:
+        first_vectors, second_vectors, note = _embed_by_lawdr(
+            lawdr_rank, sides, rows_of_sides, embedder
+        )
+        report.notes.append(note)
+    aligned = align_documents(
+        first_vectors,
+        second_vectors,
+        first_urls=sides[0].urls_of(first_rows),
+        second_urls=sides[1].urls_of(second_rows),
+        languages=_url_languages(sides),
+        **alignment,
+    )
+    scores = [pair.score for pair in aligned if not pair.by_url]
+    report.pairs = len(aligned)
+    report.pairs_by_url = len(aligned) - len(scores)
+    score_range = ""
+    if scores:
+        score_range = f"; {alignment['scoring']} {scores[0]:.4f} to {scores[-1]:.4f}"
+    report.notes.append(
+        f"{report.pairs:,} pairs of documents, {report.pairs_by_url:,} by URL{score_range}"
+    )
+    threshold = alignment["threshold"]
+    if not aligned and threshold is not None:
+        warn_of_threshold(threshold)
+    pairs = []
+    for pair in aligned:
+        pairs.append(pair._replace(first=first_rows[pair.first], second=second_rows[pair.second]))
+    return pairs
+
+
+def _filled_rows(texts: Sequence[str]) -> list[int]:
+    """Return the rows of the texts that are not empty."""
+    return [row for row, text in enumerate(texts) if text.strip()]
+
+
+def _url_languages(sides: Sides) -> list[str] | None:
+    """Return the languages as in URLs, such as `pt` for pt-BR; None unless both are known."""
+    codes = []
+    for side in sides:
+        if side.language is None:
+            return None
+        codes.append(side.language.split("-")[0].lower())
+    return codes
+
+
+def _embed_by_lawdr(
+    rank: Rank, sides: Sides, rows_of_sides: list[list[int]], embedder: DocumentEmbedder
+) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return the LAWDR vectors of some rows of both sides, (rows, d) each, and a sentence."""
+    codes = needed_languages(sides, "LAWDR needs")
+    texts: list[str] = []
+    languages: list[str] = []
+    for side, code, rows in zip(sides, codes, rows_of_sides, strict=True):
+        texts += [side.texts[row] for row in rows]
+        languages += [code] * len(rows)
+    lawdr = Lawdr(embedder, rank=rank)
+    vectors = lawdr.fit_transform(texts, languages)
+    note = (
+        f"{len(texts):,} documents by LAWDR, {lawdr.rank_} directions removed "
+        f"({lawdr.truncated_:,} sentences truncated)"
+    )
+    first_count = len(rows_of_sides[0])
+    return vectors[:first_count], vectors[first_count:], note
+
+
+def _write_pairs(target: Path, sides: Sides, pairs: list[AlignedPair]) -> None:
+    first, second = sides
+    columns = ["score", "id_a", "id_b"]
+    if first.urls is not None:
+        columns += ["url_a", "url_b", "matched_by"]
+    rows = []
+    for pair in pairs:
+        row: list[str | float] = [pair.score, first.ids[pair.first], second.ids[pair.second]]
+        if first.urls is not None and second.urls is not None:
+            matched_by = "url" if pair.by_url else "score"
+            row += [first.urls[pair.first], second.urls[pair.second], matched_by]
+        rows.append(row)
+    write_rows(target, columns, rows)
+
+
+def _write_parallel_rows(
+    target: Path,
+    sides: Sides,
+    row_pairs: GoldPairs,
+    embedder: DocumentEmbedder,
+    *,
+    calibration: Calibration | None,
+    **alignment: Any,
+) -> ParallelRowsReport:
+    """Align the sentences of each pair, and write them as rows that `tmde train` reads.
+
+    Args:
+        target: The file.
+        sides: Both sides.
+        row_pairs: The rows of each pair.
+        embedder: The model.
+        calibration: Its calibration; None without one.
+        alignment: Further arguments of `parallel_rows`.
+    """
+    report = ParallelRowsReport()
+    aligned = parallel_rows(
+        _texts_of_pairs(sides, row_pairs),
+        embedder,
+        needed_languages(sides, "Aligned sentences need"),
+        calibration=calibration,
+        report=report,
+        **alignment,
+    )
+    columns = ["translation", "doc_id", "segment", "score"]
+    if calibration is not None:
+        columns.append("probability")
+    write_rows(target, columns, ([row[column] for column in columns] for row in aligned))
+    return report
+
+
+def _texts_of_pairs(sides: Sides, row_pairs: GoldPairs) -> Iterator[tuple[str, str, str]]:
+    """Yield the id and both texts of each pair, under a progress bar."""
+    for first_row, second_row in progress_bar(row_pairs, desc="Aligning", unit=" pairs"):
+        first_id = sides[0].ids[first_row]
+        second_id = sides[1].ids[second_row]
+        id = first_id if first_id == second_id else f"{first_id}|{second_id}"
+        yield id, sides[0].texts[first_row], sides[1].texts[second_row]
+
+
+def _describe_beads(report: ParallelRowsReport, unit: str) -> str:
+    """Return what was read and how often each kind of bead occurs: `812 1-1, 40 1-2`.
+
+    Args:
+        report: The counts.
+        unit: What is aligned, in the plural.
+    """
+    counts = []
+    for (first_size, second_size), count in report.beads.most_common():
+        counts.append(f"{count:,} {first_size}-{second_size}")
+    return (
+        f"{report.documents:,} pairs: {report.first_segments:,} and {report.second_segments:,} "
+        f"{unit} ({report.embedded_texts:,} texts embedded, {report.truncated_texts:,} truncated): "
+        f"{', '.join(counts) or 'none'}"
+    )
+
+
+def _describe_rows(report: ParallelRowsReport) -> str:
+    """Return how many beads became rows, and why the others did not."""
+    outcomes = report.outcomes
+    left_out = [
+        f"{outcomes[Outcome.LOW_SCORE]:,} of a low score",
+        f"{outcomes[Outcome.IMPROBABLE]:,} improbable",
+        f"{outcomes[Outcome.IDENTICAL]:,} identical",
+        f"{outcomes[Outcome.WORDLESS]:,} without letters",
+    ]
+    return f"{outcomes[Outcome.ROW]:,} rows (left out: {', '.join(left_out)})"

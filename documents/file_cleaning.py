@@ -1,0 +1,227 @@
+"""Clean a parallel corpus: read it, check its rows, and write those that are kept."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+
+from modeling_tmde import TmdeError
+from tmde.data import DOCUMENT_ID, SOURCE_FILE, SOURCE_ROW, load_parallel
+from tmde.data.delimited import Quoting
+from tmde.documents.cleaning import (
+    DEFAULT_SHARE,
+    FEWEST_TEXTS,
+    MIN_PROBABILITY,
+    CheckedRow,
+    RowCleaner,
+)
+from tmde.documents.corpus_writer import checked_output, json_lines_writer, write_corpus
+from tmde.documents.merged_languages import MergedLanguages
+from tmde.documents.pair_checker import Reason
+from tmde.documents.pair_probabilities import needed_calibration, warn_of_few
+from tmde.embedding.opening import open_embedder, without_truncation_warnings
+from tmde.embedding.packaged_models import DEFAULT_MODEL
+from tmde.embedding.progress import progress_bar
+
+_DECIMALS = 6
+
+Row = dict[str, Any]
+
+
+@dataclass
+class CleaningReport:
+    """What was kept of a corpus, and why the rest was removed.
+
+    Attributes:
+        output: The corpus of what was kept.
+        removed: The file of what was removed; None if none was written.
+        rows: The rows that were read.
+        kept: The rows that were written.
+        shortened: Those of them that lost a text.
+        reasons: For each reason, the rows with such a finding.
+        texts: The texts of each language that were read.
+        notes: How languages were read, a sentence each.
+    """
+
+    output: Path
+    removed: Path | None
+    rows: int
+    kept: int = 0
+    shortened: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    texts: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+    def sentences(self) -> list[str]:
+        """Return the report as sentences for people."""
+        reasons = [f"{count:,} {reason}" for reason, count in self.reasons.most_common()]
+        shortened = f" ({self.shortened:,} of them without a text)" if self.shortened else ""
+        sentences = [
+            *self.notes,
+            f"{self.rows:,} rows: {', '.join(reasons) or 'nothing to remove'}",
+            f"{self.kept:,} rows kept{shortened} -> {self.output}",
+        ]
+        if self.removed is not None:
+            sentences.append(f"Removed texts, with reasons and scores -> {self.removed}")
+        return sentences
+
+
+def clean_files(
+    sources: str | Sequence[str],
+    output: str | os.PathLike[str],
+    *,
+    removed: str | os.PathLike[str] | None = None,
+    model: str = DEFAULT_MODEL,
+    loading: Mapping[str, Any] | None = None,
+    languages: Sequence[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    quoting: Quoting | None = None,
+    skip: Sequence[str] = (),
+    min_probability: float = MIN_PROBABILITY,
+    share: float = DEFAULT_SHARE,
+    calibration: str | os.PathLike[str] | None = None,
+) -> CleaningReport:
+    """Clean a translation memory or another parallel corpus.
+
+    Removed are texts in the wrong language, copies of the other text, and rows whose texts are no
+    translations of each other, differ in numbers, placeholders or length, or repeat an earlier row.
+
+    ```python
+    report = clean_files("memory.tmx", "clean.jsonl", removed="removed.jsonl")
+    ```
+
+    Args:
+        sources: Files, folders or Hub datasets, as `load_parallel` reads them.
+        output: The file of what is kept: .jsonl, .parquet or .tsv. It is replaced if it exists.
+        removed: A file of what is removed, with reasons and scores: .jsonl.
+        model: A folder, a Hub id, or the name of a packaged model.
+        loading: Arguments of `DocumentEmbedder.from_pretrained`.
+        languages: The codes of the languages; None for all that the sources have.
+        columns: The columns of other names, by what they hold, such as `{"de": "Source"}`.
+        quoting: How the cells of CSV and TSV are quoted; None finds out.
+        skip: Reasons for which nothing is removed: the values of `Reason`.
+        min_probability: Rows are removed if two of their texts are less probable translations.
+        share: The share of rows that are expected to be right.
+        calibration: A file of a calibration; None for that of the model.
+
+    Raises:
+        TmdeError: A source, the model or an argument cannot be used.
+    """
+    inputs = [sources] if isinstance(sources, str) else sources
+    target = checked_output(output, (".jsonl", ".parquet", ".tsv"), inputs=inputs)
+    removed_target = None
+    if removed is not None:
+        removed_target = checked_output(removed, (".jsonl",), "removed", target, inputs)
+    reasons = _reasons_without(skip)
+    rows = load_parallel(
+        sources, languages, columns=columns, document_ids=True, places=True, quoting=quoting
+    )
+    codes = sorted(rows.features["translation"])
+    merged = MergedLanguages(codes, is_chosen=languages is not None or columns is not None)
+    _check_languages(merged, codes, sources)
+    has_documents = any(value is not None for value in rows[DOCUMENT_ID])
+    report = CleaningReport(Path(output), None if removed is None else Path(removed), len(rows))
+    with ExitStack() as stack:
+        stack.enter_context(without_truncation_warnings())
+        embedder = open_embedder(model, loading)
+        model_calibration = needed_calibration(calibration, model, loading, embedder)
+        cleaner = RowCleaner(embedder, model_calibration, min_probability, share, reasons)
+        write_removed = None
+        if removed_target is not None:
+            write_removed = stack.enter_context(json_lines_writer(removed_target))
+        translations = progress_bar(rows["translation"], desc="Cleaning", unit=" rows")
+        checked_rows = cleaner.clean(merged.rows(translations))
+        kept_rows = _kept_rows(checked_rows, rows, report, write_removed)
+        write_corpus(target, merged.languages, has_documents, kept_rows)
+    language, fewest = report.texts.most_common()[-1]
+    warn_of_few(fewest, f"texts in {language}")
+    report.notes = merged.notes()
+    return report
+
+
+def _kept_rows(
+    checked_rows: Iterable[CheckedRow],
+    rows: Dataset,
+    report: CleaningReport,
+    write_removed: Callable[[Row], None] | None,
+) -> Iterator[tuple[Mapping[str, str], str | None]]:
+    """Yield the texts of the rows that are kept, and their documents; count and write the others.
+
+    Args:
+        checked_rows: The rows that were checked.
+        rows: The same rows with their files, their numbers there and their documents.
+        report: Gets the counts.
+        write_removed: Writes what is removed; None if nobody needs it.
+    """
+    for checked, doc_id in zip(checked_rows, rows[DOCUMENT_ID], strict=True):
+        reasons = {finding.reason.value for finding in checked.findings}
+        report.texts.update(checked.original.keys())
+        report.reasons.update(reasons)
+        if reasons and write_removed is not None:
+            write_removed(_removed_row(checked, rows[checked.number - 1]))
+        if checked.is_kept:
+            report.kept += 1
+            if reasons:
+                report.shortened += 1
+            yield checked.translation, doc_id
+
+
+def _reasons_without(skip: Sequence[str]) -> list[Reason]:
+    """Return all reasons except some.
+
+    Raises:
+        TmdeError: One of these is no reason.
+    """
+    reasons = {reason.value: reason for reason in Reason}
+    for value in skip:
+        if value not in reasons:
+            raise TmdeError(f"skip: found {value!r}, expected one of {', '.join(reasons)}")
+    return [reason for value, reason in reasons.items() if value not in skip]
+
+
+def _check_languages(
+    merged: MergedLanguages, codes: list[str], sources: str | Sequence[str]
+) -> None:
+    """Raise `TmdeError` if all texts are in one language."""
+    if len(merged.languages) < FEWEST_TEXTS:
+        named = sources if isinstance(sources, str) else ", ".join(sources)
+        raise TmdeError(
+            f"{named}: found texts in one language ({', '.join(codes)}), expected two; to compare "
+            f"these, give languages={','.join(codes)}"
+        )
+
+
+def _removed_row(checked: CheckedRow, source_row: Row) -> Row:
+    """Return what the file of removed texts says about a row.
+
+    Args:
+        checked: The row.
+        source_row: The same row with its file, its number there and its document.
+    """
+    findings = []
+    for finding in checked.findings:
+        findings.append(
+            {
+                "reason": finding.reason.value,
+                "languages": list(finding.languages),
+                "score": round(finding.score, _DECIMALS),
+                "detail": finding.detail,
+            }
+        )
+    row: Row = {
+        "file": source_row[SOURCE_FILE],
+        "row": source_row[SOURCE_ROW],
+        "translation": checked.original,
+        "kept": checked.is_kept,
+        "findings": findings,
+    }
+    if checked.probability is not None:
+        row["probability"] = round(checked.probability, _DECIMALS)
+    if source_row[DOCUMENT_ID] is not None:
+        row[DOCUMENT_ID] = source_row[DOCUMENT_ID]
+    return row

@@ -1,0 +1,418 @@
+"""Bring an index up to date with a file of documents."""
+
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from modeling_tmde import TmdeError
+from tmde.data.delimited import Quoting
+from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, text_fields_of
+from tmde.data.id_places import IdPlaces, Place
+from tmde.data.language_columns import language_column, tell_language_folders
+from tmde.data.languages import language_of_locale
+from tmde.documents.document_sets import checked_ids, default_ids, places_of
+from tmde.documents.index import Changes, DocumentIndex
+from tmde.documents.index_settings import SETTINGS
+from tmde.embedding.loading import errors_about
+from tmde.embedding.opening import open_embedder, without_truncation_warnings
+from tmde.embedding.packaged_models import DEFAULT_MODEL, PACKAGED_FOLDERS
+from tmde.embedding.progress import progress_bar
+
+# Documents that are embedded and committed at a time: an interruption loses the work of one batch
+# at most.
+BATCH = 1024
+PRUNED_AT_ONCE = 8192  # ids that are looked up, and deleted, in one commit
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class IndexReport:
+    """What an update of an index did.
+
+    Attributes:
+        folder: The folder of the index.
+        changes: The documents that were added, updated and left as they are.
+        deleted: The number of documents that were deleted.
+        empty: The number of empty documents, which are not indexed.
+        documents: The number of documents in the index.
+        recall: The recall@10 of its approximate search; None if its search is exact.
+        seconds: The time that the update took.
+    """
+
+    folder: Path
+    changes: Changes
+    deleted: int
+    empty: int
+    documents: int
+    recall: float | None
+    seconds: float
+
+    def sentences(self) -> list[str]:
+        """Return the report as sentences for people."""
+        changes = self.changes
+        search = "exact"
+        if self.recall is not None:
+            search = f"approximate, recall@10 {self.recall:.3f}, unless --exact is given"
+        sentence = (
+            f"{changes.added:,} added, {changes.updated:,} updated, "
+            f"{changes.unchanged:,} unchanged, "
+            f"{self.deleted:,} deleted, {self.empty:,} empty ones left out, "
+            f"{changes.report.tokens:,} tokens, {changes.report.truncated:,} texts truncated, "
+            f"in {self.seconds:.1f} s -> {self.folder} "
+            f"({self.documents:,} documents, search: {search})"
+        )
+        return [sentence]
+
+
+def index_files(
+    source: str | os.PathLike[str] | None,
+    folder: str | os.PathLike[str],
+    *,
+    model: str | None = None,
+    loading: Mapping[str, Any] | None = None,
+    format: InputFormat | None = None,
+    quoting: Quoting | None = None,
+    field: str | Sequence[str] | None = None,
+    id_field: str | None = None,
+    language: str | None = None,
+    language_field: str | None = None,
+    delete: Sequence[str] = (),
+    prune: bool = False,
+    precision: str | None = None,
+    truncate_dim: int | None = None,
+) -> IndexReport:
+    """Index documents of files, or update an index.
+
+    A document whose id, text and other fields are in the index already is left alone; new ones are
+    added, changed ones replaced. Every 1,024 documents, the work is on disk.
+
+    ```python
+    report = index_files("articles.csv", "articles.index", field=["title", "body"], id_field="key")
+    ```
+
+    Args:
+        source: A file or folder of documents, or `-` for stdin; None to delete documents only.
+        folder: The folder of the index, which is created if it is none.
+        model: A folder, a Hub id, or the name of a packaged model; None for that of the index, or
+            for `default`.
+        loading: Arguments of `DocumentEmbedder.from_pretrained`.
+        format: The format of a file; None for that of its suffix.
+        quoting: How the cells of CSV and TSV are quoted; None finds out.
+        field: The column of the text, or several, which are joined by a blank line.
+        id_field: The column of the ids; None for `id`, or for the file and row of a document.
+        language: The language of all documents.
+        language_field: The column of the language of each document; None for one that is called
+            language, lang, locale or the like, if it holds codes.
+        delete: The ids of documents that are deleted.
+        prune: Whether documents that are not in the source are deleted.
+        precision: How the vectors of a new index are stored, see `DocumentIndex.create`.
+        truncate_dim: How many numbers of each vector a new index stores.
+
+    Raises:
+        TmdeError: The source, the index, the model or an option cannot be used.
+    """
+    start = time.perf_counter()
+    folder = Path(folder)
+    loading = dict(loading or {})
+    changes = Changes()
+    empty = 0
+    with (
+        ExitStack() as stack,
+        without_truncation_warnings(),
+        errors_about(folder, prefix=False),
+    ):
+        if source is None:
+            index = DocumentIndex.open(folder)
+            _check_sizes(index, precision, truncate_dim)
+            stack.enter_context(index.writing())
+            deleted = index.delete(delete)
+        else:
+            documents = Documents(
+                stack,
+                os.fspath(source),
+                format,
+                field,
+                True,
+                BATCH,
+                language_field=language_field,
+                required={} if id_field is None else {id_field: "--id-field"},
+                left_out=folder,
+                quoting=quoting,
+            )
+            if language is None:
+                language_field = _find_language_field(documents)
+            index = _open_or_create(folder, model, loading, precision, truncate_dim)
+            id_field = _find_id_field(id_field, documents, index)
+            stack.enter_context(index.writing())
+            deleted = index.delete(delete, missing_ok=True)
+            reader = _RowReader(
+                id_field=id_field,
+                id_prefix=_find_id_prefix(documents, id_field),
+                language=None if language is None else language_of_locale(language),
+                language_field=language_field,
+                left_out=_metadata_left_out(text_fields_of(field), id_field),
+            )
+            present_ids = IdPlaces() if prune else None
+            changes, empty = _add_documents(index, documents, reader, present_ids)
+            # It costs little here, and later nobody who only searches writes to the folder.
+            index.index_words()
+            if present_ids is not None:
+                deleted += _delete_absent(index, present_ids)
+        recall = None if index.exact else index.recall
+        count = len(index)
+    seconds = time.perf_counter() - start
+    return IndexReport(folder, changes, deleted, empty, count, recall, seconds)
+
+
+def open_index(folder: str | Path, model: str | None, loading: Mapping[str, Any]) -> DocumentIndex:
+    """Open an index with its embedder.
+
+    Args:
+        folder: The folder of the index.
+        model: Where its model is; None for the place that the index names.
+        loading: Arguments of `from_pretrained`, which go before those of the index.
+
+    Raises:
+        TmdeError: The index or its model cannot be loaded.
+    """
+    index = DocumentIndex.open(folder)
+    has_packaged = index.model_name in PACKAGED_FOLDERS
+    if model in PACKAGED_FOLDERS and has_packaged and model != index.model_name:
+        raise TmdeError(
+            f"{folder}: was made with the model {index.model_name}, and --model is {model}; "
+            "vectors of two models cannot be compared: make another index by "
+            f"`tmde index FILE -o NEW_FOLDER -m {model}`"
+        )
+    # Raises if the index was made of vectors, without a model.
+    options = {**index.loading_options, **loading}
+    try:
+        index.embedder = open_embedder(model or index.model_name, options)
+    except ValueError as error:
+        reason = str(error)[:500]
+        raise TmdeError(
+            f"{reason} (the model of {folder} is {index.model_name}; see --model)"
+        ) from error
+    return index
+
+
+def _open_or_create(
+    folder: Path,
+    model: str | None,
+    loading: Mapping[str, Any],
+    precision: str | None,
+    truncate_dim: int | None,
+) -> DocumentIndex:
+    if (folder / SETTINGS).exists():
+        index = open_index(folder, model, loading)
+        _check_sizes(index, precision, truncate_dim)
+        return index
+    embedder = open_embedder(model or DEFAULT_MODEL, {"long_documents": "sentences", **loading})
+    return DocumentIndex.create(
+        folder,
+        embedder,
+        revision=loading.get("revision"),
+        precision=precision or "float32",
+        truncate_dim=truncate_dim,
+    )
+
+
+def _check_sizes(index: DocumentIndex, precision: str | None, truncate_dim: int | None) -> None:
+    """Raise TmdeError if the vectors of an index have another size than the one asked for."""
+    stored = {"--precision": index.precision, "--truncate-dim": index.stored_dimension}
+    for option, value in (("--precision", precision), ("--truncate-dim", truncate_dim)):
+        if value is not None and value != stored[option]:
+            raise TmdeError(
+                f"{index.folder}: {option} is {value}, and the index was made with "
+                f"{stored[option]}; leave {option} out, or make another index: "
+                f"`tmde index FILE -o NEW_FOLDER {option} {value}`"
+            )
+
+
+def _find_id_field(id_field: str | None, documents: Documents, index: DocumentIndex) -> str | None:
+    """Return the field of the ids; None if a document is known by its file and row.
+
+    Raises:
+        TmdeError: Documents without ids come from stdin once more: row 1 would be another document.
+    """
+    if id_field is not None:
+        return id_field
+    if "id" in documents.fields:
+        return "id"
+    if documents.name == "stdin" and len(index):
+        raise TmdeError(
+            "stdin: its documents have no ids and would replace those of an earlier stdin in "
+            f"{index.folder}; give a file, or --format jsonl with --id-field"
+        )
+    return None
+
+
+def _find_id_prefix(documents: Documents, id_field: str | None) -> str:
+    """Return what is put before the ids of documents: their folder, if their names are the ids.
+
+    So files of one name in two folders keep their documents apart.
+    """
+    if documents.text_folder is None or id_field != "id":
+        return ""
+    return os.path.normpath(documents.text_folder.folder) + "/"
+
+
+def _find_language_field(documents: Documents) -> str | None:
+    """Return the field of the language: the one that was named, or a column that looks like it.
+
+    Such a column is taken by itself, because its first values are codes, and because languages
+    only label the hits and help to find the ends of sentences.
+    """
+    if documents.language_field is not None:
+        tell_language_folders(documents)
+        return documents.language_field
+    column = language_column(documents)
+    if column is not None and column != "language":
+        logger.warning(
+            "%s: the column %r is taken as the language of each document (as by --language-field "
+            "%s)",
+            documents.name,
+            column,
+            column,
+        )
+    return column
+
+
+def _metadata_left_out(text_fields: Sequence[str], id_field: str | None) -> set[str]:
+    """Return the columns that are no metadata: text, id and vector.
+
+    If several columns make the text, a title among them stays metadata, because hits show it.
+    """
+    names = {*text_fields, VECTOR_COLUMN}
+    if len(text_fields) > 1:
+        names.discard("title")
+    if id_field is not None:
+        names.add(id_field)
+    return names
+
+
+# ---- Rows
+
+
+@dataclass(frozen=True)
+class _IndexRow:
+    """A document as the index takes it."""
+
+    id: str
+    place: Place
+    text: str
+    metadata: dict[str, Any]
+    language: str | None
+
+
+@dataclass(frozen=True)
+class _RowReader:
+    """Makes rows of an index of documents.
+
+    Attributes:
+        id_field: The column of the ids; None if there is none.
+        id_prefix: What is put before the ids.
+        language: The language of all documents; None if it was not named.
+        language_field: The column of the languages; None if there is none.
+        left_out: The columns that are no metadata.
+    """
+
+    id_field: str | None
+    id_prefix: str
+    language: str | None
+    language_field: str | None
+    left_out: set[str]
+
+    def read(self, chunks: Iterable[Chunk]) -> Iterator[list[_IndexRow]]:
+        """Yield the rows of each chunk; all fields but text, id and vector are metadata.
+
+        Raises:
+            TmdeError: A value is no id, or an id occurs twice.
+        """
+        id_places = IdPlaces()
+        for chunk in chunks:
+            if self.id_field is None:
+                ids = default_ids(chunk)
+            else:
+                names = checked_ids(chunk, self.id_field, id_places)
+                ids = [self.id_prefix + name for name in names]
+            yield self._rows_of(chunk, ids)
+
+    def _rows_of(self, chunk: Chunk, ids: list[str]) -> list[_IndexRow]:
+        codes = self._codes_of(chunk)
+        places = places_of(chunk)
+        rows = []
+        for number, fields in enumerate(chunk.rows()):
+            code = codes[number]
+            metadata: dict[str, Any] = {"language": code}
+            for name, value in fields.items():
+                if name not in self.left_out:
+                    metadata[name] = value
+            if code is not None or self.language_field is not None:
+                metadata["language"] = code  # A column `language` may hold locales.
+            row = _IndexRow(ids[number], places[number], chunk.texts[number], metadata, code)
+            rows.append(row)
+        return rows
+
+    def _codes_of(self, chunk: Chunk) -> list[str | None]:
+        """Return the language of each document of a chunk; None where it is not known."""
+        if self.language is not None or self.language_field is None:
+            return [self.language] * len(chunk.texts)
+        codes: list[str | None] = []
+        for value in chunk.values(self.language_field):
+            is_filled = isinstance(value, str) and value != ""
+            codes.append(language_of_locale(value) if is_filled else None)
+        return codes
+
+
+def _add_documents(
+    index: DocumentIndex, documents: Documents, reader: _RowReader, present_ids: IdPlaces | None
+) -> tuple[Changes, int]:
+    """Add the documents that are not empty to the index, batch by batch.
+
+    Args:
+        index: The index.
+        documents: The open source.
+        reader: What makes rows of them.
+        present_ids: Takes the ids of the documents, if they are needed.
+
+    Returns:
+        What was done, and the number of empty documents.
+    """
+    # All are read before the first is embedded: a bad row leaves the index as it was.
+    rows_to_come = chain.from_iterable(reader.read(documents.read(BATCH)))
+    index.expect((row.id, row.metadata) for row in rows_to_come if row.text.strip())
+    changes = Changes()
+    empty = 0
+    bar = progress_bar(documents.chunks, desc="Indexing", unit=f" x {BATCH:,} texts")
+    for all_rows in reader.read(bar):
+        rows = [row for row in all_rows if row.text.strip()]
+        empty += len(all_rows) - len(rows)
+        if not rows:
+            continue
+        ids = [row.id for row in rows]
+        changes += index.upsert(
+            ids,
+            [row.text for row in rows],
+            [row.metadata for row in rows],
+            language=[row.language for row in rows],
+        )
+        if present_ids is not None:
+            present_ids.add(ids, [row.place for row in rows])
+    return changes, empty
+
+
+def _delete_absent(index: DocumentIndex, present_ids: IdPlaces) -> int:
+    """Delete the documents that have none of these ids, and return how many there were."""
+    deleted = 0
+    ids = iter(index)
+    # Deletions do not disturb the iteration, which goes over the version at its beginning.
+    while batch := list(islice(ids, PRUNED_AT_ONCE)):
+        deleted += index.delete(present_ids.absent(batch))
+    return deleted

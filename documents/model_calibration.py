@@ -1,0 +1,149 @@
+"""Calibrate a model: fit probabilities to parallel text, and say how good they are."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from modeling_tmde import TmdeError
+from tmde.data import load_parallel
+from tmde.data.delimited import Quoting
+from tmde.documents.calibration import Calibration
+from tmde.documents.calibration_fit import (
+    FIT_SHARE,
+    PairVectors,
+    embed_pairs,
+    fit_calibration,
+    language_pairs,
+    mined_evidence,
+    split_by_row,
+)
+from tmde.documents.corpus_writer import checked_output
+from tmde.documents.reliability import (
+    ThresholdQuality,
+    expected_calibration_error,
+    reliability_bins,
+    threshold_quality,
+)
+from tmde.embedding import DocumentEmbedder
+from tmde.embedding.model_files import CALIBRATION_FILE
+from tmde.embedding.opening import open_embedder, without_truncation_warnings
+from tmde.embedding.packaged_models import packaged_folder
+
+_KEPT_BACK = 0.2  # share of the rows that is kept back to measure
+_STATED_PROBABILITY = 0.9
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """The calibration of a model, and how well it holds.
+
+    Attributes:
+        output: The file of the calibration.
+        calibration: The calibration.
+        error: The expected calibration error of another calibration, which was fitted to four
+            fifths of the rows, on the others: 0 is perfect.
+        quality: Precision and recall of the pairs of these with a probability of 0.9 or more.
+    """
+
+    output: Path
+    calibration: Calibration
+    error: float
+    quality: ThresholdQuality
+
+    def sentences(self) -> list[str]:
+        """Return the report as sentences for people."""
+        measured = (
+            "Fitted to four fifths of the rows, measured on the others: expected calibration error "
+            f"{self.error:.3f}"
+        )
+        precision = self.quality.precision
+        recall = self.quality.recall
+        if precision is not None and recall is not None:
+            measured += (
+                f"; a least probability of {_STATED_PROBABILITY} keeps {recall:.1%} of the right "
+                f"pairs, and {precision:.1%} of what it keeps is right"
+            )
+        languages = ", ".join(self.calibration.languages)
+        return [measured, f"{self.calibration.pairs:,} pairs of {languages} -> {self.output}"]
+
+
+def calibrate_model(
+    model: str,
+    pairs: str | Sequence[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    columns: Mapping[str, str] | None = None,
+    quoting: Quoting | None = None,
+    seed: int = 0,
+    loading: Mapping[str, Any] | None = None,
+) -> CalibrationReport:
+    """Calibrate a model: turn the cosines of its vectors into probabilities.
+
+    ```python
+    report = calibrate_model("runs/mine", "dev.parquet")
+    print(report.error)
+    ```
+
+    Args:
+        model: A folder, a Hub id, or the name of a packaged model.
+        pairs: Parallel text that the model was not trained on, as `load_parallel` reads it: 200
+            pairs of two languages at least.
+        output: The file to write, .json, which is replaced if it exists; None for the
+            `calibration.json` in the folder of the model.
+        columns: The columns of other names, by what they hold, such as `{"de": "Source"}`.
+        quoting: How the cells of CSV and TSV are quoted; None finds out.
+        seed: Decides which texts lose their translation.
+        loading: Arguments of `DocumentEmbedder.from_pretrained`.
+
+    Raises:
+        TmdeError: A source or the model cannot be used, there are too few pairs, or the model is in
+            no folder and there is no `output`.
+    """
+    path = calibration_file(model) if output is None else Path(output)
+    target = checked_output(path, (".json",))
+    rows = load_parallel(pairs, columns=columns, quoting=quoting)["translation"]
+    texts = language_pairs(rows)
+    embedder = open_embedder(model, loading)
+    with without_truncation_warnings():
+        vectors = embed_pairs(texts, embedder)
+    calibration = fit_calibration(vectors, embedder, seed)
+    error, quality = _quality(vectors, rows, embedder, seed)
+    calibration.save(target)
+    return CalibrationReport(path, calibration, error, quality)
+
+
+def calibration_file(model: str) -> Path:
+    """Return the file beside a model that holds its calibration.
+
+    Raises:
+        TmdeError: The model is not in a folder of the user.
+    """
+    folder = Path(model)
+    if packaged_folder(model) is not None or not folder.is_dir():
+        raise TmdeError(
+            f"{model} is not a folder of yours, so its calibration is written to a file: give "
+            f"output={CALIBRATION_FILE}, and later this file as the calibration"
+        )
+    return folder / CALIBRATION_FILE
+
+
+def _quality(
+    vectors: list[PairVectors],
+    rows: Sequence[Mapping[str, str | None]],
+    embedder: DocumentEmbedder,
+    seed: int,
+) -> tuple[float, ThresholdQuality]:
+    """Fit to a part of the rows, and measure how well the probabilities of the others hold."""
+    # At random: every fifth row may be of one kind.
+    is_kept_back = np.random.default_rng(seed).random(len(rows)) < _KEPT_BACK
+    known, unseen = split_by_row(vectors, rows, is_kept_back)
+    calibration = fit_calibration(known, embedder, seed)
+    mined = mined_evidence(unseen, FIT_SHARE, seed)
+    probabilities = calibration.probabilities(mined.evidence, FIT_SHARE)
+    bins = reliability_bins(probabilities, mined.is_right)
+    quality = threshold_quality(probabilities, mined.is_right, _STATED_PROBABILITY)
+    return expected_calibration_error(bins), quality

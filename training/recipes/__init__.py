@@ -1,1 +1,0 @@
-"""The recipes that come with the package, one YAML file each."""

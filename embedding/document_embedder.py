@@ -53,6 +53,7 @@ from modeling_tmde.sentence_transformers_files import (
     write_json,
 )
 from modeling_tmde.tokenization import load_tokenizer
+from tmde.embedding.cpu_speed import cpu_batch_tokens, has_bfloat16
 from tmde.embedding.loading import load_encoder, local_or_hub
 from tmde.embedding.long_documents import LongDocuments, SplitDocuments, load_aggregation
 from tmde.embedding.model_files import (
@@ -61,7 +62,7 @@ from tmde.embedding.model_files import (
     replace_calibration,
     stored_settings,
 )
-from tmde.embedding.packaged_models import DEFAULT_MODEL, packaged_name
+from tmde.embedding.packaged_models import BFLOAT16_MODELS, DEFAULT_MODEL, packaged_name
 from tmde.embedding.progress import progress_bar
 from tmde.embedding.quantization import (
     DTYPES,
@@ -84,7 +85,6 @@ logger = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
-_CPU_BATCH_TOKENS = 4096  # The caches of a CPU hold no more.
 _ACCELERATOR_BATCH_TOKENS = 16384
 # The texts that are tokenized at once: so many, or more if batches are large, but no more than fit
 # into 2^22 characters, which take about 100 MB.
@@ -392,7 +392,8 @@ class DocumentEmbedder(SentenceTransformer):
             device: Default: an accelerator if there is one, as in sentence-transformers, else cpu.
                 With `device_map`, the model stays where that puts it.
             dtype: The type of the weights, e.g. `torch.bfloat16` or `"bfloat16"`. Default: that of
-                the checkpoint. Vectors are float32 in any case.
+                the checkpoint; for `"accurate"` on a CPU with instructions for bfloat16, this
+                type, which is about three times as fast. Vectors are float32 in any case.
             compile: Run the model by `torch.compile`, which takes up to a minute at the first batch
                 and needs a C++ compiler on a CPU. A bag gains nothing from it.
             trust_remote_code: Passed on to `AutoModel` and `AutoTokenizer`.
@@ -435,12 +436,15 @@ class DocumentEmbedder(SentenceTransformer):
         if prompt is None:
             prompt = settings.default_prompt
             all_prompts = {"query": "", "document": ""} | all_prompts
+        if device is None and "device_map" not in model_kwargs:
+            device = get_device_name()
+        is_measured = packaged_name(name) in BFLOAT16_MODELS
+        if dtype is None and is_measured and str(device) == "cpu" and has_bfloat16():
+            dtype = torch.bfloat16
         if dtype is not None:
             model_kwargs["dtype"] = dtype
         whole_model = load_encoder(name, **(modules.model_kwargs | hub_options | model_kwargs))
         whole_model.eval()  # type: ignore[no-untyped-call]  # transformers wraps it without types
-        if device is None and "device_map" not in model_kwargs:
-            device = get_device_name()
         if device is not None:
             # transformers' wrapper of `to` hides its `self` from type checkers.
             whole_model.to(device)  # type: ignore[arg-type]
@@ -508,6 +512,7 @@ class DocumentEmbedder(SentenceTransformer):
             parts.append(f"then={[type(module).__name__ for module in self.projections]}")
         parts.append(f"prompt={self.prompt or self._prompt_of_model!r}")
         parts.append(f"device={str(self.device)!r}")
+        parts.append(f"dtype={self.model.dtype}")
         return f"DocumentEmbedder({', '.join(parts)})"
 
     @property
@@ -1230,7 +1235,7 @@ class DocumentEmbedder(SentenceTransformer):
 
     def _default_batch_tokens(self) -> int:
         if self.device.type == "cpu":
-            return _CPU_BATCH_TOKENS
+            return cpu_batch_tokens(self.model)
         return _ACCELERATOR_BATCH_TOKENS
 
     def _language_ids(self, codes: Sequence[str | None], first_number: int) -> torch.Tensor:

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from tmde.embedding.hub_names import is_possible_hub_id
 
-from .checks import CorpusError, Unquoted, bad_value
+from .checks import CorpusError, MissingFileError, Unquoted, bad_value
 from .delimited import Quoting, TableKind, header_of, read_delimited
 from .json_lines import read_json_lines
 from .languages import names_a_language
@@ -419,7 +419,8 @@ def find_tables(
         that may be its id.
 
     Raises:
-        CorpusError: Nothing matches, or the format is unknown.
+        MissingFileError: Nothing matches.
+        CorpusError: The format is unknown.
     """
     if isinstance(source, Mapping):
         if not source:
@@ -437,7 +438,8 @@ def find_tables(
             return None
         if os.path.isdir(path):
             raise _no_files_error(path, "a folder without such files")
-        raise _no_files_error(path, "no such file or folder, and no file that matches")
+        description = "no such file or folder, and no file that matches"
+        raise _no_files_error(path, description, MissingFileError)
     return [table_of_file(name, quoting) for name in paths]
 
 
@@ -539,5 +541,8 @@ def suffix_of(path: str) -> str:
     return os.path.splitext(path.lower().removesuffix(".gz"))[1]
 
 
-def _no_files_error(path: str, description: str) -> CorpusError:
-    return bad_value(shown_path(path), None, None, Unquoted(description), EXPECTED_FILES, ADVICE)
+def _no_files_error(
+    path: str, description: str, kind: type[CorpusError] = CorpusError
+) -> CorpusError:
+    found = Unquoted(description)
+    return bad_value(shown_path(path), None, None, found, EXPECTED_FILES, ADVICE, kind)

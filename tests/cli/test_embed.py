@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli import conftest
-from tests.conftest import nightly_except, save
+from tests.conftest import save
 from tests.tiny_embedders import make_tables, make_tokenizer, make_xlmr
 from tmde.data.shards import NpyShards
 from tmde.embedding.document_embedder import DocumentEmbedder
@@ -369,7 +369,8 @@ def start_rank(rank: int, command: list) -> subprocess.Popen:
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-@pytest.mark.parametrize("options", nightly_except([[]], [[], ["--overwrite"]]), ids=str)
+@pytest.mark.nightly
+@pytest.mark.parametrize("options", [[], ["--overwrite"]], ids=str)
 def test_a_process_without_a_shard_that_starts_late(model, tmp_path, options):
     """The first process must not finish before it: it would find the output, or no folder."""
     source = tmp_path / "in.txt"

@@ -223,6 +223,7 @@ def peak_of_groups(count):
     return peak
 
 
+@pytest.mark.nightly
 def test_memory_for_a_document(monkeypatch):
     """A text of 120 characters is an object of 170 bytes, and its signature has 1,536."""
     monkeypatch.setattr(signature_bands, "_BLOCK", 512)

@@ -294,7 +294,7 @@ index.upsert(["1"], ["text"], [{"n": 0.5, "new": "x"}], np.ones((1, 2)))
 """
 
 
-@pytest.mark.parametrize("commits", nightly_except([1, 4], range(6)))
+@pytest.mark.parametrize("commits", nightly_except([1], range(6)))
 def test_a_writer_that_is_killed_before_a_commit(index, commits):
     """Three commits widen a column, one adds one, and one writes the document."""
     add(index, [{"n": 1}])

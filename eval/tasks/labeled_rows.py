@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value, is_code
 from tmde.data.columns import shown_fields
 from tmde.data.document_files import without_side_files
+from tmde.data.labeled_tables import is_dataset, split_of
 from tmde.data.languages import known_code, language_of_locale
-from tmde.data.tables import Quoting, Table, files_in, is_hub_layout, named_format_of
+from tmde.data.tables import Quoting, Table, files_in, named_format_of
 from tmde.data.usual_columns import find_column, usual_column
 
 from .base import Task
-from .sources import open_tables
+from .sources import SPLIT_ORDER, open_tables
 
 logger = logging.getLogger("tmde.eval.tasks")
 
@@ -25,15 +25,6 @@ FIELDS = (*REQUIRED_FIELDS, "language", "split", "id", "title")
 # Stands for the language of documents whose file names none, in tables: "all → all".
 ONE_LANGUAGE = "all"
 
-SPLIT_NAMES = {
-    "train": "train",
-    "training": "train",
-    "dev": "dev",
-    "validation": "dev",
-    "valid": "dev",
-    "val": "dev",
-    "test": "test",
-}
 _CORRECT_ROW = "Correct or delete the row."
 
 
@@ -78,51 +69,37 @@ def open_labeled(
     Raises:
         CorpusError: There is no such file, or its format is unknown.
     """
-    if os.path.isdir(source) and not is_hub_layout(source):
-        tables = []
-        for path in _files_in(source):
-            split = SPLIT_NAMES.get(os.path.basename(path).partition(".")[0].lower())
-            tables.append(_open_file(task, path, split, quoting))
-        if not tables:
-            raise _unreadable(source, "a folder without such a file")
-        return tables
-    if os.path.isfile(source):
-        if not _has_known_suffix(source):
-            raise _unreadable(source, "a file of unknown format")
-        return [_open_file(task, source, None, quoting)]
-    if not os.path.exists(source) and _has_known_suffix(source):
-        raise _unreadable(source, "no such file")
-    return open_tables(task, source, streaming)
-
-
-def _files_in(folder: str) -> list[str]:
-    """Return the files of labeled documents in a folder, sorted."""
-    return without_side_files(list(filter(_has_known_suffix, files_in(folder))))
-
-
-def is_dataset_of_hub(source: str) -> bool:
-    """Return whether a source is no path here and has no suffix of a file."""
-    return not os.path.exists(source) and not _has_known_suffix(source)
-
-
-def _has_known_suffix(path: str) -> bool:
-    return named_format_of(path) is not None
-
-
-def _unreadable(source: str, description: str) -> Exception:
-    return bad_value(
-        source,
-        None,
-        None,
-        Unquoted(description),
-        "a file that ends in .csv, .tsv, .jsonl, .ndjson (or one of these and .gz), or .parquet",
-        "Correct the path, or save the documents in one of these formats.",
-    )
-
-
-def _open_file(task: Task, path: str, split: str | None, quoting: Quoting | None) -> Table:
-    (table,) = open_tables(task, path)
-    return replace(table, split=split, quoting=quoting)
+    if is_dataset(source):
+        return open_tables(task, source, streaming)
+    if os.path.isdir(source):
+        paths = without_side_files(files_in(source))
+        description = "a folder without such a file"
+    elif os.path.isfile(source):
+        paths = [source]
+        description = "a file of unknown format"
+    else:
+        paths = []
+        description = "no such file"
+    tables = []
+    for path in paths:
+        format = named_format_of(path)
+        if format is None:
+            continue
+        split = split_of(os.path.basename(path).partition(".")[0])
+        if path == source or split not in SPLIT_ORDER:
+            split = None
+        tables.append(Table(format, (path,), quoting=quoting, split=split))
+    if not tables:
+        raise bad_value(
+            source,
+            None,
+            None,
+            Unquoted(description),
+            "a file that ends in .csv, .tsv, .jsonl, .ndjson (or one of these and .gz), or "
+            ".parquet",
+            "Correct the path, or save the documents in one of these formats.",
+        )
+    return tables
 
 
 # ---- Columns
@@ -361,8 +338,8 @@ def _read_split(
         column = "split"
     else:
         return None
-    name = SPLIT_NAMES.get(value.strip().lower()) if isinstance(value, str) else None
-    if name is None:
+    name = split_of(value) if isinstance(value, str) else None
+    if name not in SPLIT_ORDER:
         expected = "train, dev (or validation) or test"
         raise bad_value(table.place, number, column, value, expected, _CORRECT_ROW)
     return name

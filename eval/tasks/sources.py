@@ -6,7 +6,7 @@ import glob
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -120,6 +120,29 @@ def read_score(place: str, number: int, value: Any) -> float:
             place, number, "score", value, "a finite number", "Correct or delete the row."
         )
     return score
+
+
+def read_splits(
+    tables: Mapping[str, Mapping[str, Table]],
+    languages: Iterable[str],
+    names: Iterable[str],
+    read: Callable[[Table, str, str], Split],
+) -> Splits:
+    """Return the splits that a source has, by language and name.
+
+    Args:
+        tables: The tables by language and split.
+        languages: The languages to read.
+        names: The splits to read, in order.
+        read: Reads a table, given its language and split.
+    """
+    splits: Splits = {}
+    for language in languages:
+        splits[language] = {}
+        for name in names:
+            if name in tables[language]:
+                splits[language][name] = read(tables[language][name], language, name)
+    return splits
 
 
 def labeled_splits(

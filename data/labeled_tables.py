@@ -12,11 +12,20 @@ import datasets
 import numpy as np
 import pyarrow as pa
 
-from tmde.embedding.hub_names import check_repository, is_possible_hub_id
+from tmde.embedding.hub_names import is_possible_hub_id
 
 from .checks import Unquoted, bad_value, check_languages
 from .columns import shown_fields
-from .tables import ROW, DatasetTable, Table, fields_of, is_hub_layout, named_format_of, values_of
+from .tables import (
+    ROW,
+    Table,
+    config_names,
+    fields_of,
+    is_hub_layout,
+    named_format_of,
+    open_split,
+    values_of,
+)
 
 logger = logging.getLogger("tmde.data")
 
@@ -48,27 +57,6 @@ def is_dataset(source: str) -> bool:
     if os.path.exists(source):
         return is_hub_layout(source)
     return named_format_of(source) is None and is_possible_hub_id(source, needs_owner=True)
-
-
-def config_names(dataset: str) -> list[str]:
-    """Return the configs of a Hub dataset, or of a local copy of one."""
-    check_repository(dataset, "dataset")
-    return list(datasets.get_dataset_config_names(dataset))
-
-
-def open_split(source: str, config: str, split: str, streaming: bool = False) -> Table:
-    """Open one split of a config of a dataset.
-
-    Args:
-        source: A Hub id, or a folder laid out like a dataset of the Hub.
-        config: The name of the config.
-        split: The name of the split in the dataset.
-        streaming: Read the Hub without downloading whole files first.
-    """
-    check_repository(source, "dataset")
-    dataset = datasets.load_dataset(source, config, split=split, streaming=streaming)
-    place = f"{source} (config {config}, split {split})"
-    return DatasetTable("dataset", (), name=place, split=split, dataset=dataset)
 
 
 class ConfigSplits(Mapping[str, Table]):

@@ -7,13 +7,19 @@ from itertools import islice
 
 import datasets
 
-from tmde.embedding.hub_names import check_repository
-
 from .checks import CorpusError, Unquoted, bad_value, check_languages, is_code
 from .columns import SEEN_ROWS, ColumnPairs, column_pairs, header_of, one_of_each
 from .languages import names_a_language
 from .sample import LANGUAGES, sample_parallel
-from .tables import AnyDataset, DatasetTable, Quoting, Table, find_tables
+from .tables import (
+    AnyDataset,
+    DatasetTable,
+    Quoting,
+    Table,
+    config_names,
+    find_tables,
+    open_split,
+)
 
 Source = str | os.PathLike | Mapping[str, str | os.PathLike]
 RowSource = Source | AnyDataset
@@ -118,27 +124,16 @@ class PartOpener:
 
     def _config_parts(self, path: str) -> list[Part]:
         """Return a part for each config of a Hub dataset."""
-        check_repository(path, "dataset", self.token)
         if self.config is None:
-            names = datasets.get_dataset_config_names(
-                path, revision=self.revision, token=self.token
-            )
+            names = config_names(path, self.revision, self.token)
             configs = select_configs(names, self.languages, self.pivot_languages, path)
         else:
             configs = [self.config] if isinstance(self.config, str) else list(self.config)
         parts = []
         for config in configs:
-            rows = datasets.load_dataset(
-                path,
-                config,
-                split=self.split,
-                streaming=self.streaming,
-                revision=self.revision,
-                token=self.token,
-            )
-            place = f"{path} (config {config}, split {self.split})"
-            part = self._part(self._dataset_table(rows, place))
-            count = part.rows or self._stated_count(rows)
+            table = open_split(path, config, self.split, self.streaming, self.revision, self.token)
+            part = self._part(table)
+            count = part.rows or self._stated_count(table.dataset)
             parts.append(replace(part, rows=count, is_config=True))
         return parts
 
@@ -267,14 +262,13 @@ def _languages_of_source(
     tables = find_tables(source, quoting)
     if tables is None:
         path = os.path.expanduser(str(source))
-        configs = datasets.get_dataset_config_names(path)
+        configs = config_names(path)
         codes = dict.fromkeys(code for name in language_pairs(configs) for code in name.split("-"))
         if not codes and len(configs) > 1:
             codes = dict.fromkeys(filter(names_a_language, configs))
         if codes:
             return list(codes)
-        rows = datasets.load_dataset(path, configs[0], split=split, streaming=True)
-        tables = [DatasetTable("dataset", (), name=path, dataset=rows)]
+        tables = [open_split(path, configs[0], split, streaming=True)]
     languages: dict[str, None] = {}
     for table in tables:
         batches = islice(table.batches(FIRST_ROWS), 1)

@@ -11,8 +11,9 @@ import datasets
 
 from tmde.data import load_parallel
 from tmde.data.checks import Unquoted, bad_value
-from tmde.data.labeled_tables import choose_languages, config_names, is_dataset
+from tmde.data.labeled_tables import choose_languages, is_dataset
 from tmde.data.parts import select_configs
+from tmde.data.tables import config_names
 
 from .base import Languages, Provenance, RetrievalData, Source, Task
 from .sources import Row, aligned, check_count, pair_of, provenance_of, source_of

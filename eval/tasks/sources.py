@@ -14,15 +14,8 @@ import datasets
 import pandas as pd
 
 from tmde.data.checks import CorpusError, bad_value, is_code
-from tmde.data.labeled_tables import (
-    SPLIT_NAMES,
-    config_names,
-    is_dataset,
-    open_split,
-    read_columns,
-    read_labels,
-)
-from tmde.data.tables import Table, find_tables, named_format_of
+from tmde.data.labeled_tables import SPLIT_NAMES, is_dataset, read_columns, read_labels
+from tmde.data.tables import Table, config_names, find_tables, named_format_of, open_split
 
 from .base import (
     LawdrRank,

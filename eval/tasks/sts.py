@@ -7,14 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tmde.data.checks import Unquoted, bad_value
-from tmde.data.labeled_tables import (
-    choose_languages,
-    config_names,
-    is_dataset,
-    open_split,
-    read_columns,
-)
-from tmde.data.tables import Table
+from tmde.data.labeled_tables import choose_languages, is_dataset, read_columns
+from tmde.data.tables import Table, config_names, open_split
 
 from .base import (
     Languages,

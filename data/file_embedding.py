@@ -37,7 +37,7 @@ from .documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
 from .io import locked
 from .language_columns import named_like_language, tell_language_folders
 from .languages import known_code, language_of_locale
-from .shards import SHARDS_OF_SUFFIX, Shards
+from .shards import Shards
 
 __all__ = ["EmbeddedFile", "embed_file"]
 
@@ -213,8 +213,11 @@ def embed_file(
         if language is None:
             tell_language_folders(documents)
         _check_has_no_vectors(documents, target)
-        if may_be_complete and _last_change(source, documents.files) > target.stat().st_mtime_ns:
-            raise _other_output(output, f"{source} has changed since")
+        if may_be_complete:
+            # The time of a folder itself tells of files that were added or removed alone.
+            changed = _last_change([Path(source), *documents.files])
+            if changed > target.stat().st_mtime_ns:
+                raise _other_output(output, f"{source} has changed since")
         embedder = open_embedder(model, loading | {"device": worker.device(loading.get("device"))})
         encode_options: VectorOptions = {
             "batch_tokens": batch_tokens,
@@ -238,15 +241,15 @@ def embed_file(
             "language_field": language_field,
             "quoting": quoting,
             "output": target.suffix,
-            "input": _version_of_input(source, documents.files),
-            "model": _version_of(model),
+            "input": _version_of(source, documents.files),
+            "model": _version_of(model, _files_of_model(model)),
             "commit": getattr(embedder.model.config, "_commit_hash", None),
         }
         if not keeps_shards:
             prefix = f".{target.name}."
             folder = Path(stack.enter_context(TemporaryDirectory(dir=target.parent, prefix=prefix)))
         schema = documents.schema if target.suffix == ".parquet" else pa.schema([])
-        shards = SHARDS_OF_SUFFIX[target.suffix](folder, schema, width, dtype)
+        shards = Shards(folder, schema, width, dtype)
         if keeps_shards:
             _begin(shards, settings, worker, overwrite)
         start = time.perf_counter()
@@ -485,8 +488,8 @@ def _check_output(output: Path, folder: Path, keeps_shards: bool, overwrite: boo
 
     If shards are kept, a file that exists may be complete, or of another process.
     """
-    if output.suffix not in SHARDS_OF_SUFFIX or output.is_dir():
-        raise TmdeError(f"{output}: expected a file that ends in {' or '.join(SHARDS_OF_SUFFIX)}")
+    if output.suffix not in (".npy", ".parquet") or output.is_dir():
+        raise TmdeError(f"{output}: expected a file that ends in .npy or .parquet")
     if keeps_shards:
         return
     if output.exists() and not overwrite:
@@ -531,32 +534,22 @@ def _begin(shards: Shards, settings: Mapping[str, Any], worker: Worker, overwrit
         shards.wait_for_begin(texts)
 
 
-def _version_of_input(source: str, files: Sequence[Path]) -> str:
-    """Return a file or folder with the number of its files and the time of their last change."""
-    if not os.path.isdir(source):
-        return _version_of(source)
-    changed = max(file.stat().st_mtime_ns for file in files)
-    return f"{Path(source).resolve()}, {len(files)} files, changed {changed}"
+def _version_of(path: str, files: Sequence[Path]) -> str:
+    """Return a path with the time of the last change of its files, and their number.
 
-
-def _last_change(source: str, files: Sequence[Path]) -> int:
-    """Return the time of the last change of a source, in nanoseconds.
-
-    Args:
-        source: The file or folder.
-        files: The files that are read.
+    A path without files, the id of a Hub model, is returned as it is.
     """
-    # The time of a folder itself tells of files that were added or removed alone.
-    return max(file.stat().st_mtime_ns for file in (Path(source), *files))
-
-
-def _version_of(path: str) -> str:
-    """Return a file or folder with the time of its last change; the id of a Hub model as it is."""
-    location = Path(path).expanduser().resolve()
-    if not location.exists():
+    if not files:
         return path
-    files = [location]
-    if location.is_dir():
-        files = [entry for entry in location.iterdir() if entry.is_file()]
-    changed = max(file.stat().st_mtime_ns for file in files)
-    return f"{location}, changed {changed}"
+    location = Path(path).expanduser().resolve()
+    return f"{location}, changed {_last_change(files)}, files: {len(files)}"
+
+
+def _files_of_model(model: str) -> list[Path]:
+    """Return the files of a model in a folder; none of a Hub model."""
+    return [path for path in Path(model).expanduser().glob("*") if path.is_file()]
+
+
+def _last_change(files: Sequence[Path]) -> int:
+    """Return the time of the last change of files, in nanoseconds."""
+    return max(file.stat().st_mtime_ns for file in files)

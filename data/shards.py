@@ -32,7 +32,7 @@ class _Manifest:
 
 
 class Shards:
-    """A folder of shards. Subclasses say what a shard and the joined file look like.
+    """A folder of shards: files of parquet with columns of the documents, and their vectors.
 
     Args:
         folder: The folder of the shards.
@@ -40,8 +40,6 @@ class Shards:
         dimension: The length of a vector.
         dtype: The type of its numbers.
     """
-
-    suffix: str
 
     def __init__(
         self,
@@ -51,14 +49,16 @@ class Shards:
         dtype: np.typing.DTypeLike = np.float32,
     ) -> None:
         self.folder = folder
-        self.schema = schema
-        self.dimension = dimension
         self.dtype = np.dtype(dtype)
+        self.dimension = dimension
+        self._document_schema = schema
+        vector_type = pa.list_(pa.from_numpy_dtype(self.dtype), dimension)
+        self._schema = schema.append(pa.field(VECTOR_COLUMN, vector_type))
         self._manifest = folder / "manifest.json"
 
     def path(self, number: int) -> Path:
         """Return the file of a shard."""
-        return self.folder / f"{number:08d}{self.suffix}"
+        return self.folder / f"{number:08d}.parquet"
 
     def begin(self, settings: dict[str, str], overwrite: bool) -> None:
         """Make the folder, or continue with it if it is of a run with the same settings.
@@ -116,19 +116,42 @@ class Shards:
             chunk: Its documents.
             vectors: Their vectors, (documents, dimension).
         """
-        raise NotImplementedError
+        values = pa.array(vectors.reshape(-1))
+        column = pa.FixedSizeListArray.from_arrays(values, self.dimension)
+        columns = [*chunk.table(self._document_schema).columns, column]
+        with replacing(self.path(number)) as path:
+            pq.write_table(pa.table(columns, schema=self._schema), path)
 
     def join(self, sizes: list[int], target: Path) -> None:
         """Write all shards into one file.
 
         Args:
             sizes: The number of documents of each shard.
-            target: The file.
+            target: The file: .npy for the vectors alone, or .parquet.
         """
-        whole = self.folder / f"whole{self.suffix}"
+        whole = self.folder / f"whole{target.suffix}"
+        shards = [self.path(number) for number in range(len(sizes))]
         with replacing(whole) as path:
-            self._join(sizes, path)
+            if target.suffix == ".npy":
+                self._join_vectors(shards, sum(sizes), path)
+            else:
+                with pq.ParquetWriter(path, self._schema) as writer:
+                    for shard in shards:
+                        writer.write_table(pq.read_table(shard).cast(self._schema))
         os.replace(whole, target)
+
+    def _join_vectors(self, shards: list[Path], rows: int, path: Path) -> None:
+        """Write the vectors of shards into one .npy file of `rows` rows."""
+        header = {
+            "descr": np.lib.format.dtype_to_descr(self.dtype),
+            "fortran_order": False,
+            "shape": (rows, self.dimension),
+        }
+        with open(path, "wb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            for shard in shards:
+                column = pq.read_table(shard, columns=[VECTOR_COLUMN])[VECTOR_COLUMN]
+                file.write(column.combine_chunks().flatten().to_numpy().data)
 
     def delete(self) -> None:
         """Delete the folder with all shards. The other processes end when the manifest is gone.
@@ -140,9 +163,6 @@ class Shards:
                 path.unlink()
         self._manifest.unlink()
         shutil.rmtree(self.folder)
-
-    def _join(self, sizes: list[int], path: Path) -> None:
-        raise NotImplementedError
 
     def _done_path(self, rank: int) -> Path:
         return self.folder / f"rank-{rank}.done"
@@ -195,51 +215,3 @@ def _first_difference(
         if begun_value != value:
             return name, begun_value, value
     raise AssertionError("the settings are the same")
-
-
-class NpyShards(Shards):
-    """Shards of vectors alone."""
-
-    suffix = ".npy"
-
-    def write(self, number: int, chunk: Chunk, vectors: np.ndarray) -> None:
-        """Write the vectors of a shard."""
-        with replacing(self.path(number)) as path:
-            np.save(path, vectors)
-
-    def _join(self, sizes: list[int], path: Path) -> None:
-        header = {
-            "descr": np.lib.format.dtype_to_descr(self.dtype),
-            "fortran_order": False,
-            "shape": (sum(sizes), self.dimension),
-        }
-        with open(path, "wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            for number in range(len(sizes)):
-                file.write(np.load(self.path(number)).data)
-
-
-class ParquetShards(Shards):
-    """Shards of the columns of the documents, with the vectors as one more column."""
-
-    suffix = ".parquet"
-
-    def write(self, number: int, chunk: Chunk, vectors: np.ndarray) -> None:
-        """Write the columns and the vectors of a shard."""
-        values = pa.array(vectors.reshape(-1))
-        column = pa.FixedSizeListArray.from_arrays(values, self.dimension)
-        table = chunk.table(self.schema).append_column(VECTOR_COLUMN, column)
-        with replacing(self.path(number)) as path:
-            pq.write_table(table, path)
-
-    def _join(self, sizes: list[int], path: Path) -> None:
-        vectors = pa.field(VECTOR_COLUMN, pa.list_(pa.from_numpy_dtype(self.dtype), self.dimension))
-        with pq.ParquetWriter(path, self.schema.append(vectors)) as writer:
-            for number in range(len(sizes)):
-                table = pq.read_table(self.path(number))
-                writer.write_table(table.cast(writer.schema))
-
-
-SHARDS_OF_SUFFIX: dict[str, type[Shards]] = {
-    shards.suffix: shards for shards in (NpyShards, ParquetShards)
-}

@@ -17,7 +17,7 @@ import pytest
 from tests.cli import conftest
 from tests.conftest import nightly_except, save
 from tests.tiny_embedders import make_tables, make_tokenizer, make_xlmr
-from tmde.data.shards import NpyShards
+from tmde.data.shards import Shards
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.sentence_density import SentenceDensity
 
@@ -301,10 +301,10 @@ def mend(source):
 def test_an_interrupted_run_keeps_its_shards(interrupted, tmp_path):
     names = sorted(path.name for path in (tmp_path / "out.npy.shards").iterdir())
     assert names == [
-        "00000000.npy",
-        "00000001.npy",
-        "00000002.npy",
-        "00000003.npy",
+        "00000000.parquet",
+        "00000001.parquet",
+        "00000002.parquet",
+        "00000003.parquet",
         "manifest.json",
     ]
 
@@ -340,7 +340,8 @@ def test_a_resumed_run_embeds_what_is_missing(interrupted, tmp_path):
     changed = source.stat().st_mtime_ns
     mend(source)
     os.utime(source, ns=(changed, changed))  # The file looks as if it had not changed.
-    np.save(folder / "00000001.npy", np.full((4, 32), 7, np.float32))
+    vectors = pa.FixedSizeListArray.from_arrays(np.full(4 * 32, 7, np.float32), 32)
+    pq.write_table(pa.table({"embedding": vectors}), folder / "00000001.parquet")
     # As after a kill between the last two steps, when the file is written and the shards deleted.
     out.touch()
     message = ok(*interrupted, "--resume").stderr
@@ -359,7 +360,7 @@ def test_a_folder_that_grew_is_not_continued(model, tmp_path):
     command = [folder, "-o", tmp_path / "out.npy", "-m", model, "--shard-size", 1, "--resume"]
     assert f"{folder}/c.txt, row 1" in refused(*command)
     (folder / "d.txt").write_text("Buenos días")
-    assert "4 files" in refused(*command)
+    assert "files: 4" in refused(*command)
 
 
 def start_rank(rank: int, command: list) -> subprocess.Popen:
@@ -379,7 +380,7 @@ def test_a_process_without_a_shard_that_starts_late(model, tmp_path, options):
     command = [source, "-o", out, "-m", model, "--device", "cpu", *options]
     first = start_rank(0, command)
     end = time.monotonic() + 60
-    while not (folder / "00000000.npy").exists() and time.monotonic() < end:
+    while not (folder / "00000000.parquet").exists() and time.monotonic() < end:
         time.sleep(0.05)
     time.sleep(0.5)
     second = start_rank(1, command)
@@ -391,7 +392,7 @@ def test_a_process_without_a_shard_that_starts_late(model, tmp_path, options):
 
 
 def make_shards(folder):
-    return NpyShards(folder, pa.schema([]), dimension=2)
+    return Shards(folder, pa.schema([]), dimension=2)
 
 
 def test_a_note_of_an_earlier_run_does_not_count(tmp_path):
@@ -507,7 +508,7 @@ def test_a_file_of_fewer_rows_is_not_complete(completed, tmp_path):
 def test_files_without_a_manifest_are_named(inputs, model, tmp_path):
     folder = tmp_path / "strange.npy.shards"
     folder.mkdir()
-    (folder / "00000000.npy").touch()
+    (folder / "00000000.parquet").touch()
     message = refused(inputs["text"], "-o", tmp_path / "strange.npy", "-m", model, "--resume")
     assert "strange.npy.shards holds files, but no manifest.json" in message
 
@@ -524,9 +525,9 @@ def test_a_run_killed_before_its_manifest_begins_again(inputs, model, tmp_path):
 def test_the_manifest_is_deleted_last(tmp_path, monkeypatch):
     """A run that is killed while it deletes its shards can be continued."""
     folder = tmp_path / "out.npy.shards"
-    shards = NpyShards(folder, pa.schema([]), dimension=32)
+    shards = Shards(folder, pa.schema([]), dimension=32)
     shards.begin({}, overwrite=False)
-    (folder / "00000000.npy").touch()
+    (folder / "00000000.parquet").touch()
     deleted_names = []
     unlink = Path.unlink
 
@@ -536,5 +537,5 @@ def test_the_manifest_is_deleted_last(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "unlink", unlink_and_note)
     shards.delete()
-    assert deleted_names == ["00000000.npy", "manifest.json"]
+    assert deleted_names == ["00000000.parquet", "manifest.json"]
     assert not folder.exists()

@@ -203,10 +203,18 @@ def language_pairs(names: Sequence[str]) -> dict[str, set[str]]:
     """Return both languages of each config that is named by two codes, such as `de-en`."""
     pairs = {}
     for name in names:
-        codes = name.split("-")
-        if len(codes) == 2 and all(map(is_code, codes)):
-            pairs[name] = set(codes)
+        pair = pair_of(name)
+        if pair is not None:
+            pairs[name] = set(pair)
     return pairs
+
+
+def pair_of(name: str) -> tuple[str, str] | None:
+    """Return the languages of a name such as `de-en`, or None if it is no pair of codes."""
+    codes = tuple(name.split("-"))
+    if len(codes) == 2 and all(map(is_code, codes)):
+        return codes
+    return None
 
 
 def _no_config_error(

@@ -93,7 +93,7 @@ def loading_options(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
     for name in _LOADING_OPTIONS:
         if settings.get(name) is not None:
             options[name] = settings[name]
-    if _is_density(options.get("aggregation")):
+    if str(options.get("aggregation")).startswith("density"):
         options["aggregation"] = str(folder / DENSITY)
     return options
 
@@ -146,10 +146,6 @@ def _comparable_settings(embedder: DocumentEmbedder) -> dict[str, Any]:
         "prompt": embedder.prompt,
     }
     return settings | embedder.long_document_settings
-
-
-def _is_density(aggregation: object) -> bool:
-    return isinstance(aggregation, str) and aggregation.startswith("density")
 
 
 def _model_name(embedder: DocumentEmbedder) -> str:

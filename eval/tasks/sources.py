@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import datasets
 import pandas as pd
 
-from tmde.data.checks import CorpusError, bad_value, is_code
+from tmde.data.checks import CorpusError, bad_value
 from tmde.data.labeled_tables import SPLIT_NAMES, is_dataset, read_columns, read_labels
 from tmde.data.tables import Table, config_names, find_tables, named_format_of, open_split
 
@@ -301,14 +301,6 @@ def provenance_of(task: Task, source: str, split: str | None, copy: bool = False
     if not os.path.exists(source) and is_dataset(source):
         hub_id = source
     return replace(provenance, hub_id=hub_id, source=source, split=split)
-
-
-def pair_of(name: str) -> tuple[str, str] | None:
-    """Return the languages of a name such as `de-en`, or None if it is no pair of codes."""
-    codes = tuple(name.split("-"))
-    if len(codes) == 2 and all(map(is_code, codes)):
-        return codes
-    return None
 
 
 def aligned(

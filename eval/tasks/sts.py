@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.labeled_tables import choose_languages, is_dataset, read_columns
+from tmde.data.parts import pair_of
 from tmde.data.tables import Table, config_names, open_split
 
 from .base import (
@@ -19,7 +20,7 @@ from .base import (
     Source,
     Task,
 )
-from .sources import open_tables, pair_of, provenance_of, read_score, source_of
+from .sources import open_tables, provenance_of, read_score, source_of
 
 LanguagePair = tuple[str, str]
 

@@ -3,9 +3,6 @@
 import json
 import os
 import shutil
-import time
-import uuid
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,19 +13,6 @@ from modeling_tmde import TmdeError
 
 from .documents import VECTOR_COLUMN, Chunk
 from .io import replacing, write_atomically
-
-
-@dataclass(frozen=True)
-class _Manifest:
-    """What is written into the folder of shards when a run begins.
-
-    Attributes:
-        settings: All that decides the content of the shards, by name.
-        run: An id that changes each time the first process begins.
-    """
-
-    settings: dict[str, str]
-    run: str
 
 
 class Shards:
@@ -71,42 +55,11 @@ class Shards:
             TmdeError: The folder holds shards of another run, and `overwrite` is not set.
         """
         begun = self._read_manifest()
-        if begun is None or begun.settings != settings:
-            self._check_or_delete(begun, settings, overwrite)
-            self.folder.mkdir(exist_ok=True)
-        manifest = _Manifest(settings, run=uuid.uuid4().hex)
-        write_atomically(self._manifest, json.dumps(asdict(manifest), indent=2))
-
-    def wait_for_begin(self, settings: dict[str, str]) -> None:
-        """Wait until the first process has begun; the launcher ends this one if that one fails."""
-        manifest = self._read_manifest()
-        while manifest is None or manifest.settings != settings:
-            time.sleep(0.1)
-            manifest = self._read_manifest()
-
-    def report_done(self, rank: int) -> None:
-        """Tell the first process that all shards of this one exist, and wait for it to finish.
-
-        The note holds the id of the run, because one of an interrupted run may still be there. The
-        first process may begin after this one: then the id changes, and the note is written again.
-        """
-        noted_run = None
-        manifest = self._read_manifest()
-        while manifest is not None:
-            if manifest.run != noted_run:
-                noted_run = manifest.run
-                write_atomically(self._done_path(rank), noted_run)
-            time.sleep(0.2)
-            manifest = self._read_manifest()
-
-    def wait_for_others(self, processes: int) -> None:
-        """Wait until all other processes are done; the launcher ends this one if one fails.
-
-        A process may have no shard to write, but it needs the folder until it knows that.
-        """
-        for rank in range(1, processes):
-            while not self._is_done(rank):
-                time.sleep(0.2)
+        if begun == settings:
+            return
+        self._check_or_delete(begun, settings, overwrite)
+        self.folder.mkdir(exist_ok=True)
+        write_atomically(self._manifest, json.dumps(settings, indent=2))
 
     def write(self, number: int, chunk: Chunk, vectors: np.ndarray) -> None:
         """Write a shard.
@@ -154,7 +107,7 @@ class Shards:
                 file.write(column.combine_chunks().flatten().to_numpy().data)
 
     def delete(self) -> None:
-        """Delete the folder with all shards. The other processes end when the manifest is gone.
+        """Delete the folder with all shards.
 
         The manifest goes last, so that a run that is killed here can be continued.
         """
@@ -164,27 +117,16 @@ class Shards:
         self._manifest.unlink()
         shutil.rmtree(self.folder)
 
-    def _done_path(self, rank: int) -> Path:
-        return self.folder / f"rank-{rank}.done"
-
-    def _is_done(self, rank: int) -> bool:
-        """Return whether a process has finished its shards in this run."""
-        path = self._done_path(rank)
-        manifest = self._read_manifest()
-        if manifest is None or not path.exists():
-            return False
-        return path.read_text(encoding="utf-8") == manifest.run
-
-    def _read_manifest(self) -> _Manifest | None:
-        """Return the manifest; None if the folder has none, or not any more."""
+    def _read_manifest(self) -> dict[str, str] | None:
+        """Return the settings of the run that began; None if the folder has no manifest."""
         try:
-            fields = json.loads(self._manifest.read_text(encoding="utf-8"))
+            settings: dict[str, str] = json.loads(self._manifest.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        return _Manifest(**fields)
+        return settings
 
     def _check_or_delete(
-        self, begun: _Manifest | None, settings: dict[str, str], overwrite: bool
+        self, begun: dict[str, str] | None, settings: dict[str, str], overwrite: bool
     ) -> None:
         """Delete the shards of another run if `overwrite` is set, and otherwise refuse to."""
         # A run that was killed before it wrote its manifest leaves a hidden temporary file at most.
@@ -206,11 +148,11 @@ class Shards:
 
 
 def _first_difference(
-    begun: _Manifest, settings: dict[str, str]
+    begun: dict[str, str], settings: dict[str, str]
 ) -> tuple[str, str | None, str | None]:
     """Return the name of the first setting that differs, its value in a begun run, and now."""
-    for name in {**settings, **begun.settings}:
-        begun_value = begun.settings.get(name)
+    for name in {**settings, **begun}:
+        begun_value = begun.get(name)
         value = settings.get(name)
         if begun_value != value:
             return name, begun_value, value

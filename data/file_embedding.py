@@ -231,7 +231,7 @@ def embed_file(
         if language is None:
             tell_language_folders(documents)
         _check_has_no_vectors(documents, target)
-        if may_be_complete and _last_change(documents.files, source) > target.stat().st_mtime_ns:
+        if may_be_complete and _is_newer(source, documents.files, target):
             raise _other_output(output, f"{source} has changed since")
         embedder = open_embedder(model, loading | {"device": worker.device(loading.get("device"))})
         encode_options: VectorOptions = {
@@ -316,18 +316,16 @@ class _ChunkEncoder:
         no_vectors = np.asarray(self.embedder.encode([], show_progress_bar=False, **self.options))
         return no_vectors.shape[1], no_vectors.dtype
 
-    @property
-    def _known_languages(self) -> Sequence[str] | None:
-        """The languages of a model that needs one; None if any code will do."""
-        if self.embedder.needs_language:
-            return self.embedder.model.config.languages
-        return None
-
     def _languages_of(self, chunk: Chunk) -> str | list[str] | None:
         """Return the language of a chunk, or of each of its texts."""
-        known_languages = self._known_languages
+        known_languages = None  # Any code will do.
+        if self.embedder.needs_language:
+            known_languages = self.embedder.model.config.languages
+        if self.language is not None and known_languages is not None:
+            # The embedder refuses an unknown one.
+            return known_code(self.language, known_languages) or self.language
         if self.language is not None:
-            return _code_of_all(self.language, known_languages)
+            return language_of_locale(self.language)
         field = self.documents.language_field
         if chunk.languages is None or field is None:
             _check_needs_no_language(self.documents, known_languages)
@@ -344,13 +342,6 @@ class _ChunkEncoder:
                 )
             codes.append(model_code)
         return codes
-
-
-def _code_of_all(language: str, known_languages: Sequence[str] | None) -> str:
-    """Return the code of a language as the model knows it; the embedder refuses an unknown one."""
-    if known_languages is None:
-        return language_of_locale(language)
-    return known_code(language, known_languages) or language
 
 
 def _check_needs_no_language(documents: Documents, known_languages: Sequence[str] | None) -> None:
@@ -564,9 +555,14 @@ def _files_of_model(model: str) -> list[Path]:
     return [path for path in Path(model).expanduser().glob("*") if path.is_file()]
 
 
-def _last_change(files: Sequence[Path], *folders: str) -> int:
-    """Return the time of the last change of files, in nanoseconds.
+def _is_newer(source: str, files: Sequence[Path], target: Path) -> bool:
+    """Return whether a source, or one of its files, has changed since a file was written.
 
     The time of a folder tells of files that were added or removed alone.
     """
-    return max(os.stat(path).st_mtime_ns for path in (*folders, *files))
+    return _last_change([Path(source), *files]) > target.stat().st_mtime_ns
+
+
+def _last_change(files: Sequence[Path]) -> int:
+    """Return the time of the last change of files, in nanoseconds."""
+    return max(file.stat().st_mtime_ns for file in files)

@@ -84,7 +84,7 @@ def open_labeled(
         format = named_format_of(path)
         if format is None:
             continue
-        split = split_of(os.path.basename(path).partition(".")[0])
+        split: str | None = split_of(os.path.basename(path).partition(".")[0])
         if path == source or split not in SPLIT_ORDER:
             split = None
         tables.append(Table(format, (path,), quoting=quoting, split=split))

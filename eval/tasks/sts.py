@@ -64,8 +64,8 @@ class STS(Task):
         if is_dataset(source):
             tested_split = split
             for pair in self._choose_configs(source, languages):
-                table = open_split(source, "-".join(pair), split, streaming)
-                _read_table(table, "-".join(pair), by_languages, has_lang_column=False)
+                split_table = open_split(source, "-".join(pair), split, streaming)
+                _read_table(split_table, "-".join(pair), by_languages, has_lang_column=False)
         else:
             tested_split = None
             for table in open_tables(self, source):

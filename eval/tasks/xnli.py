@@ -106,6 +106,7 @@ class XNLI(Task):
         check_count(self, "max_train", max_train)
         # A model need not know the language that a test set was translated from.
         defaults = XNLI.languages if self.translated_into else self.languages
+        tables: Mapping[str, Mapping[str, Table]]
         if not self.translated_into and is_dataset(source):
             tables = open_configs(source, streaming)
         else:

@@ -9,6 +9,7 @@ import datasets
 
 from .checks import CorpusError, Unquoted, bad_value, check_languages, is_code
 from .columns import SEEN_ROWS, ColumnPairs, column_pairs, header_of, one_of_each
+from .labeled_tables import split_of
 from .languages import names_a_language
 from .sample import LANGUAGES, sample_parallel
 from .tables import (
@@ -25,7 +26,6 @@ Source = str | os.PathLike | Mapping[str, str | os.PathLike]
 RowSource = Source | AnyDataset
 
 SAMPLE_ROWS = 20_000
-SAMPLE_SPLITS = {"validation": "dev"}  # other names of its splits
 FIRST_ROWS = 1000  # rows of a file that are read for languages that not every row has
 
 
@@ -97,8 +97,8 @@ class PartOpener:
             seen_rows = SEEN_ROWS if isinstance(source, datasets.Dataset) else 1
             return [self._part(self._dataset_table(source, place), seen_rows)]
         if source == "sample":
-            split = SAMPLE_SPLITS.get(self.split, self.split)
-            rows = sample_parallel(self.max_rows or SAMPLE_ROWS, split=split, seed=self.seed)
+            count = self.max_rows or SAMPLE_ROWS
+            rows = sample_parallel(count, split=split_of(self.split), seed=self.seed)
             table = self._dataset_table(rows, f"sample (split {self.split})")
             return [Part(table, LANGUAGES, rows=len(rows))]
         tables = find_tables(source, self.quoting)

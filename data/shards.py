@@ -140,20 +140,9 @@ class Shards:
                 f"{self.folder} holds files, but no {self._manifest.name} that says of which run "
                 "they are; give overwrite=True to delete them, or another output"
             )
-        name, begun_value, value = _first_difference(begun, settings)
+        names = {**settings, **begun}
+        name = next(name for name in names if begun.get(name) != settings.get(name))
         raise TmdeError(
-            f"{self.folder} holds shards of another run: its {name} is {begun_value!r}, "
-            f"now {value!r}; give overwrite=True to delete them, or another output"
+            f"{self.folder} holds shards of another run: its {name} is {begun.get(name)!r}, "
+            f"now {settings.get(name)!r}; give overwrite=True to delete them, or another output"
         )
-
-
-def _first_difference(
-    begun: dict[str, str], settings: dict[str, str]
-) -> tuple[str, str | None, str | None]:
-    """Return the name of the first setting that differs, its value in a begun run, and now."""
-    for name in {**settings, **begun}:
-        begun_value = begun.get(name)
-        value = settings.get(name)
-        if begun_value != value:
-            return name, begun_value, value
-    raise AssertionError("the settings are the same")

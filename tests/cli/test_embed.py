@@ -398,6 +398,32 @@ def test_a_process_without_a_shard(model, tmp_path, options, launcher):
 
 
 @pytest.mark.nightly
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGSTOP")
+def test_the_first_process_waits_for_a_slow_one(model, tmp_path, launcher):
+    rows = [{"text": f"{number} gracias"} for number in range(400)]
+    source = conftest.write_rows(tmp_path / "in.jsonl", rows)
+    out = tmp_path / "out.npy"
+    folder = tmp_path / "out.npy.shards"
+    command = [source, "-o", out, "-m", model, "--shard-size", 4]
+    first = start_rank(0, command)
+    second = start_rank(1, command)
+    wait_for_a_shard_of_the_second(folder)
+    second.send_signal(signal.SIGSTOP)
+    end = time.monotonic() + 120
+    while not (folder / "00000098.parquet").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(1)
+    assert first.poll() is None
+    assert not out.exists()
+    second.send_signal(signal.SIGCONT)
+    for process in (first, second):
+        message = process.communicate(timeout=120)[1]
+        assert process.returncode == 0, message
+    assert np.load(out).shape == (400, 32)
+    assert not folder.exists()
+
+
+@pytest.mark.nightly
 def test_a_process_whose_partner_dies_ends_with_a_sentence(model, tmp_path, launcher):
     rows = [{"text": f"{number} gracias"} for number in range(2000)]
     source = conftest.write_rows(tmp_path / "in.jsonl", rows)

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tmde.embedding.hub_names import is_possible_hub_id
+from tmde.embedding.hub_names import check_repository, is_possible_hub_id
 
 from .checks import CorpusError, MissingFileError, Unquoted, bad_value
 from .delimited import Quoting, TableKind, header_of, read_delimited
@@ -303,6 +303,43 @@ class DatasetTable(Table):
             numbers = np.arange(first_number, first_number + len(rows))
             yield batch_of_rows(rows, self.place, numbers)
             first_number += len(rows)
+
+
+# ---- Datasets of the Hub
+
+
+def config_names(
+    dataset: str, revision: str | None = None, token: str | bool | None = None
+) -> list[str]:
+    """Return the configs of a Hub dataset, or of a local copy of one."""
+    check_repository(dataset, "dataset", token)
+    return list(datasets.get_dataset_config_names(dataset, revision=revision, token=token))
+
+
+def open_split(
+    source: str,
+    config: str,
+    split: str,
+    streaming: bool = False,
+    revision: str | None = None,
+    token: str | bool | None = None,
+) -> DatasetTable:
+    """Open one split of a config of a dataset.
+
+    Args:
+        source: A Hub id, or a folder laid out like a dataset of the Hub.
+        config: The name of the config.
+        split: The name of the split in the dataset.
+        streaming: Read the Hub without downloading whole files first.
+        revision: The revision of a Hub dataset.
+        token: The token for private Hub datasets.
+    """
+    check_repository(source, "dataset", token)
+    dataset = datasets.load_dataset(
+        source, config, split=split, streaming=streaming, revision=revision, token=token
+    )
+    place = f"{source} (config {config}, split {split})"
+    return DatasetTable("dataset", (), name=place, split=split, dataset=dataset)
 
 
 # ---- Batches

@@ -23,7 +23,8 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow.parquet as pq
 import typer
-from common import markdown, write_json
+from common import markdown, sentence_pairs, write_json
+from sklearn.metrics import precision_score, recall_score
 
 from tmde.documents.bead_probabilities import ALIGNED_SHARE, BeadProbabilities
 from tmde.documents.calibration import Calibration
@@ -39,7 +40,6 @@ from tmde.documents.reliability import (
     ReliabilityBin,
     expected_calibration_error,
     reliability_bins,
-    threshold_quality,
 )
 from tmde.documents.sentence_alignment import align_sentences
 from tmde.embedding import DocumentEmbedder
@@ -53,16 +53,6 @@ STATED = (0.5, 0.9, 0.99)
 BEADS = "beads"
 
 Pairs = dict[LanguagePair, list[Translation]]
-
-
-def load_tatoeba(path: Path) -> Pairs:
-    """Return the pairs of every two languages."""
-    pairs: Pairs = {}
-    for row in pq.read_table(path).to_pylist():
-        first_language, second_language = row["pair"].split("-")
-        texts = row["sentence1"], row["sentence2"]
-        pairs.setdefault((first_language, second_language), []).append(texts)
-    return pairs
 
 
 def load_questions(path: Path) -> Pairs:
@@ -119,8 +109,11 @@ def describe(probabilities: np.ndarray, is_right: np.ndarray) -> dict[str, Any]:
     bins = reliability_bins(probabilities, is_right)
     kept = {}
     for stated in STATED:
-        quality = threshold_quality(probabilities, is_right, stated)
-        kept[str(stated)] = {"precision": quality.precision, "recall": quality.recall}
+        is_kept = probabilities >= stated
+        kept[str(stated)] = {
+            "precision": float(precision_score(is_right, is_kept, zero_division=0)),
+            "recall": float(recall_score(is_right, is_kept)),
+        }
     return {
         "pairs": len(is_right),
         "right": float(is_right.mean()),
@@ -180,7 +173,7 @@ def main(
 ) -> None:
     """Measure the calibration of both packaged models."""
     collections = {
-        "Tatoeba": load_tatoeba(data / "test" / "tatoeba.parquet"),
+        "Tatoeba": sentence_pairs(data / "test" / "tatoeba.parquet"),
         "questions": load_questions(data / "test" / "xquad.parquet"),
     }
     results = []

@@ -34,9 +34,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import pyarrow.parquet as pq
 import typer
-from common import markdown, sum_counts, write_json
+from common import markdown, sentence_pairs, sum_counts, translations, write_json
 
 from tmde.documents.calibration import Calibration
 from tmde.documents.cleaning import RowCleaner
@@ -196,7 +195,7 @@ def plant(rows: Sequence[Row], seed: int) -> list[Row]:
 def load_documentation(path: Path, languages: Texts) -> list[Row]:
     """Return the rows of two languages, with a text of a third one."""
     rows = []
-    for row in pq.read_table(path, columns=["translation"])["translation"].to_pylist():
+    for row in translations(path):
         others = [text for code, text in row.items() if text and code not in languages]
         if row[languages[0]] and row[languages[1]] and others:
             rows.append(Row(row[languages[0]], row[languages[1]], others[0]))
@@ -205,9 +204,7 @@ def load_documentation(path: Path, languages: Texts) -> list[Row]:
 
 def load_tatoeba(path: Path) -> dict[Texts, list[Row]]:
     """Return the pairs of English with each language; the third text is one of another language."""
-    texts: dict[str, list[Texts]] = {}
-    for row in pq.read_table(path).to_pylist():
-        texts.setdefault(row["pair"].split("-")[0], []).append((row["sentence1"], row["sentence2"]))
+    texts = {language: pairs for (language, _), pairs in sentence_pairs(path).items()}
     languages = list(texts)
     pairs = {}
     for position, language in enumerate(languages):
@@ -304,7 +301,7 @@ def write_training(data: Path, folder: Path, seed: int) -> None:
     first, second, third = TRAINING_LANGUAGES
     rows = []
     for path in sorted((data / "parallel").glob("*.parquet")):
-        for texts in pq.read_table(path, columns=["translation"])["translation"].to_pylist():
+        for texts in translations(path):
             if all(texts[language] for language in TRAINING_LANGUAGES):
                 rows.append(Row(texts[first], texts[second], texts[third]))
     generator.shuffle(rows)

@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import pyarrow.parquet as pq
 import typer
-from common import markdown, sum_counts, write_json
+from common import markdown, sum_counts, translations, write_json
 
 from tmde.data.translation_memories import read_units
 from tmde.documents.calibration import Calibration
@@ -58,7 +57,7 @@ def spread(rows: Sequence[Texts], count: int) -> list[Texts]:
 def load_corpus(path: Path, languages: Texts) -> list[Texts]:
     """Return the rows of two languages whose texts differ."""
     rows = []
-    for texts in pq.read_table(path, columns=["translation"])["translation"].to_pylist():
+    for texts in translations(path):
         first = texts.get(languages[0])
         second = texts.get(languages[1])
         if first and second and first != second:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -22,14 +23,17 @@ import torch
 
 from tmde.data.io import write_atomically
 from tmde.data.sample import sample_sentences
+from tmde.eval import plan_tasks
 from tmde.eval.environment import environment
 from tmde.eval.markdown import markdown_table
+from tmde.eval.planning import LoadedTask
 from tmde.eval.results import Cell
 from tmde.eval.statistics import with_interval
 
 # Packages whose versions are recorded beside those of `tmde.eval.environment`.
 PEERS = ("sentence-transformers", "onnxruntime", "lancedb", "ray")
 SAMPLE_ROWS = 500
+LANGUAGES = ("de", "en", "es", "fr", "it")
 
 Result = TypeVar("Result")
 
@@ -143,7 +147,37 @@ def peak_memory() -> int:
     return peak * 1024
 
 
-# ---- Rows to measure on
+# ---- Data to measure on
+
+
+def load_task(
+    title: str, name: str, file: Path | None = None, languages: Sequence[str] = LANGUAGES
+) -> LoadedTask:
+    """Return a task under a title of the benchmark.
+
+    Args:
+        title: The title.
+        name: The name of the task in `tmde.eval.tasks`.
+        file: Its source; None for a built-in one.
+        languages: The languages to load.
+    """
+    spec = name if file is None else f"{name}={file}"
+    (planned,) = plan_tasks([spec])
+    return replace(planned.load(known=languages), name=title)
+
+
+def translations(path: Path) -> list[dict[str, str | None]]:
+    """Return the texts of each row of a parquet file of parallel rows, by language."""
+    return pq.read_table(path, columns=["translation"])["translation"].to_pylist()
+
+
+def sentence_pairs(path: Path) -> dict[tuple[str, str], list[tuple[str, str]]]:
+    """Return the pairs of `tatoeba.parquet` by their two languages."""
+    pairs: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for row in pq.read_table(path).to_pylist():
+        first, second = row["pair"].split("-")
+        pairs.setdefault((first, second), []).append((row["sentence1"], row["sentence2"]))
+    return pairs
 
 
 def read_rows(data: Path | None) -> Iterator[dict[str, str | None]]:
@@ -157,7 +191,7 @@ def read_rows(data: Path | None) -> Iterator[dict[str, str | None]]:
         return
     files = [*(data / "parallel").glob("*.parquet"), *(data / "general").glob("*.parquet")]
     for path in sorted(files):
-        yield from pq.read_table(path, columns=["translation"])["translation"].to_pylist()
+        yield from translations(path)
 
 
 # ---- The machine

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Protocol
 
 import numpy as np
 import typer
-from common import in_percent, markdown, write_json
+from common import LANGUAGES, in_percent, markdown, write_json
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -28,7 +28,6 @@ from tmde.embedding.sentence_density import SentenceDensity
 from tmde.embedding.sentences import split_sentences
 from tmde.eval.tasks.documents import DocumentRetrieval
 
-LANGUAGES = ("de", "en", "es", "fr", "it")
 TFIDF = "TF-IDF"
 TFIDF_DIMENSIONS = 512
 SCORINGS = {"cosine": "cosine", "margin": "ratio"}

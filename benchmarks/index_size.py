@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from common import markdown, write_json
-from peers import LANGUAGES, split_named
+from common import LANGUAGES, markdown, write_json
+from peers import split_named
 
 from tmde.data import load_parallel
 from tmde.documents.index import DocumentIndex

@@ -22,12 +22,12 @@ from typing import Annotated, Any
 
 import pandas as pd
 import typer
-from common import markdown, write_json
+from common import load_task, markdown, write_json
 from peers import MeasuredSystem, load_systems, split_named
 from test_data import check_names, folders_of_models, models_of_systems, of_seeds
 
 from tmde.data.languages import iso_of_flores
-from tmde.eval import EvaluationOptions, evaluate, plan_tasks
+from tmde.eval import EvaluationOptions, evaluate
 from tmde.eval.planning import LoadedTask
 from tmde.eval.results import TaskResult
 from tmde.eval.systems import default_cache_dir
@@ -35,6 +35,11 @@ from tmde.eval.tasks.base import ClassificationData
 
 QUESTIONS = "questions"
 TOPICS = "topics"
+# The task of each title, and its file in the data folder.
+TASKS = {
+    QUESTIONS: ("question_retrieval", "test/xquad.parquet"),
+    TOPICS: ("sib200", "eval/sib200.parquet"),
+}
 # The language of the labels by which topics are learned.
 LABELED = "en"
 
@@ -42,18 +47,10 @@ LABELED = "en"
 # ---- Tasks
 
 
-def load_questions(file: Path) -> LoadedTask:
-    """Return question retrieval in all languages of a file."""
-    languages = pd.read_parquet(file, columns=["language"])["language"].unique().tolist()
-    (planned,) = plan_tasks([f"question_retrieval={file}"])
-    return planned.load(known=languages)
-
-
-def load_topics(file: Path) -> LoadedTask:
-    """Return SIB-200 in all languages of a file."""
-    codes = pd.read_parquet(file, columns=["language"])["language"].unique().tolist()
-    (planned,) = plan_tasks([f"sib200={file}"])
-    return planned.load(known=tuple(map(iso_of_flores, codes)))
+def languages_in(file: Path) -> list[str]:
+    """Return the languages of a file, by ISO 639-1 code where one is usual."""
+    codes = pd.read_parquet(file, columns=["language"])["language"].unique()
+    return list(map(iso_of_flores, codes))
 
 
 def values_by_language(result: TaskResult) -> dict[str, float]:
@@ -163,10 +160,10 @@ def main(
         cache,
         of_seeds(document_prompts, seeds),
     )
-    tasks = {
-        QUESTIONS: load_questions(data / "test" / "xquad.parquet"),
-        TOPICS: load_topics(data / "eval" / "sib200.parquet"),
-    }
+    tasks = {}
+    for title, (task_name, file_name) in TASKS.items():
+        file = data / file_name
+        tasks[title] = load_task(title, task_name, file, languages_in(file))
     system_by_name = {system.name: system for system in systems}
     rows = []
     for name, model_names in seeds.items():

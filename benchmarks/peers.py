@@ -18,7 +18,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 import torch
 import typer
-from common import interleaved, markdown, summary, write_json
+from common import LANGUAGES, interleaved, load_task, markdown, summary, write_json
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
@@ -42,7 +42,6 @@ from tmde.eval import (
     EmbeddingSystem,
     EvaluationOptions,
     evaluate,
-    plan_tasks,
     summarize,
 )
 from tmde.eval.model_fingerprint import Role, prompt_of_role
@@ -51,7 +50,6 @@ from tmde.eval.results import TaskResult, write_results
 from tmde.eval.systems import Language, default_cache_dir
 from tmde.eval.tasks.base import text_fingerprint
 
-LANGUAGES = ("de", "en", "es", "fr", "it")
 TFIDF = "TF-IDF"
 STATIC = "StaticEmbedding"
 # The files that decide the vectors of a model.
@@ -301,20 +299,17 @@ def load_tasks(data: Path | None, max_documents: int | None, cache: Path) -> lis
     """
     tasks = []
     for title, (name, file) in TASKS.items():
-        spec = name
+        path = None
         if file is not None:
             if data is None or not (data / file).exists():
                 continue
             path = data / file
             if max_documents and path.stem == "topic_documents":
                 path = select_documents(path, max_documents, cache)
-            spec = f"{name}={path}"
-        (planned,) = plan_tasks([spec])
         languages = LANGUAGES
         if title == ENGLISH:
             languages = tuple(map(iso_of_flores, FLORES_CODES))
-        task = planned.load(known=languages)
-        tasks.append(replace(task, name=title))
+        tasks.append(load_task(title, name, path, languages))
     return tasks
 
 

@@ -35,7 +35,7 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow.parquet as pq
 import typer
-from common import cell_in_percent, markdown, write_json
+from common import cell_in_percent, markdown, translations, write_json
 
 from tmde.documents import align_sentences
 from tmde.documents.bead_quality import BeadCounts, SentencePair, count_beads
@@ -234,10 +234,9 @@ def f1_with_interval(counts: BeadCounts) -> list[float]:
 
 def load_long_pair(data: Path, size: int) -> Pair:
     """Return `size` German and English segments of documentation, one after the other."""
-    table = pq.read_table(data / SPEED_FILE, columns=["translation"])
     first = []
     second = []
-    for row in table["translation"].to_pylist():
+    for row in translations(data / SPEED_FILE):
         if row["de"] and row["en"]:
             first.append(row["de"])
             second.append(row["en"])

@@ -39,10 +39,9 @@ from typing import Annotated, Any
 
 import datasets
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 import typer
-from common import markdown, write_json
+from common import markdown, sentence_pairs, translations, write_json
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -110,8 +109,8 @@ def load_tagger(language: str) -> Tag:
 def training_texts(path: Path, count: int, seed: int) -> list[str]:
     """Return so many English texts of a file of parallel rows, drawn at random."""
     texts: dict[str, None] = {}
-    for row in pq.read_table(path, columns=["translation"]).to_pylist():
-        text = row["translation"][TRAIN_LANGUAGE]
+    for row in translations(path):
+        text = row[TRAIN_LANGUAGE]
         if text and len(text.split()) >= FEWEST_WORDS:
             texts[text] = None
     order = np.random.default_rng(seed).permutation(len(texts))
@@ -128,12 +127,10 @@ def test_texts(path: Path, language: str) -> list[str]:
         typer.BadParameter: The file has no text in the language.
     """
     texts: dict[str, None] = {}
-    for row in pq.read_table(path, columns=["pair", "sentence1", "sentence2"]).to_pylist():
-        first, second = row["pair"].split("-")
-        if language == first:
-            texts[row["sentence1"]] = None
-        elif language == second:
-            texts[row["sentence2"]] = None
+    for languages, pairs in sentence_pairs(path).items():
+        if language in languages:
+            side = languages.index(language)
+            texts |= dict.fromkeys(pair[side] for pair in pairs)
     if not texts:
         raise typer.BadParameter(f"{path} has no pair with {language!r}; expected {LANGUAGES}")
     return list(texts)

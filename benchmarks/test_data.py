@@ -22,16 +22,14 @@ these texts, and measures nothing. The speed of such a system is not measured.
 import hashlib
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import typer
-from common import markdown, write_json
+from common import LANGUAGES, load_task, markdown, write_json
 from peers import (
-    LANGUAGES,
     STATIC,
     TFIDF,
     Measure,
@@ -46,7 +44,6 @@ from peers import (
 )
 
 from modeling_tmde import TmdeError
-from tmde.eval import plan_tasks
 from tmde.eval.model_fingerprint import Role
 from tmde.eval.planning import LoadedTask
 from tmde.eval.results import TaskResult, summary_columns
@@ -189,16 +186,6 @@ def of_seeds(values: Mapping[str, str], seeds: Mapping[str, list[str]]) -> dict[
 
 
 # ---- Tasks
-
-
-def load_test_tasks(data: Path) -> list[LoadedTask]:
-    """Return the tasks on the files of the data folder."""
-    tasks = []
-    for title, (name, file) in TASKS.items():
-        (planned,) = plan_tasks([f"{name}={data / file}"])
-        task = planned.load(known=LANGUAGES)
-        tasks.append(replace(task, name=title))
-    return tasks
 
 
 def texts_of_tasks(tasks: Sequence[LoadedTask]) -> list[str]:
@@ -348,7 +335,9 @@ def main(
     check_names("--dtype", dtypes, known)
     check_names("--training", trainings, known)
 
-    tasks = load_test_tasks(data)
+    tasks = []
+    for title, (task_name, file_name) in TASKS.items():
+        tasks.append(load_task(title, task_name, data / file_name))
     if write_texts is not None:
         pd.DataFrame({"text": texts_of_tasks(tasks)}).to_parquet(write_texts)
         return

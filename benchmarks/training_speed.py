@@ -20,7 +20,7 @@ import datasets
 import pandas as pd
 import torch
 import typer
-from common import in_fresh_process, markdown, peak_memory, summary, write_json
+from common import LANGUAGES, in_fresh_process, markdown, peak_memory, summary, write_json
 from transformers import (
     AutoTokenizer,
     DataCollatorForSeq2Seq,
@@ -39,7 +39,6 @@ from tmde.data import load_parallel
 from tmde.training.recipe import load_recipe
 from tmde.training.run import train_recipe
 
-LANGUAGES = ("de", "en", "es", "fr", "it")
 PIVOTS = ("en", "es")
 MAX_LENGTH = 128  # tokens of a text
 ROWS_FILE = "rows.parquet"

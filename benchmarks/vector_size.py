@@ -10,19 +10,18 @@ sample is measured.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import torch
 import typer
-from common import markdown, write_json
-from peers import LANGUAGES, Measure, measures_of, split_named
+from common import LANGUAGES, load_task, markdown, write_json
+from peers import Measure, measures_of, split_named
 
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.quantization import DTYPES, quantized, restored, stored_width
-from tmde.eval import EmbeddingSystem, EvaluationOptions, evaluate, plan_tasks
+from tmde.eval import EmbeddingSystem, EvaluationOptions, evaluate
 from tmde.eval.model_fingerprint import Role
 from tmde.eval.planning import LoadedTask
 from tmde.eval.systems import Language
@@ -104,27 +103,6 @@ class StoredVectors:
         return restored(torch.from_numpy(stored), self.precision).numpy()
 
 
-def load_tasks(data: Path | None, titles: Sequence[str]) -> list[LoadedTask]:
-    """Return the tasks on the files of the data folder; without one, the built-in sample.
-
-    Args:
-        data: The data folder.
-        titles: The keys of `TASKS` to measure.
-    """
-    specs = {"sample": "sample"}
-    if data is not None:
-        specs = {}
-        for title in titles:
-            name, file = TASKS[title]
-            specs[title] = f"{name}={data / file}"
-    tasks = []
-    for title, spec in specs.items():
-        (planned,) = plan_tasks([spec])
-        task = planned.load(known=LANGUAGES)
-        tasks.append(replace(task, name=title))
-    return tasks
-
-
 def sizes_of(
     model: EmbeddingSystem, dimensions: Sequence[int], precisions: Sequence[str]
 ) -> list[StoredVectors]:
@@ -200,7 +178,13 @@ def main(
     dtypes = split_named(dtype or [])
     dimensions = sorted(dim or DIMENSIONS)
     precisions = precision or PRECISIONS
-    tasks = load_tasks(data, task or list(TASKS))
+    if data is None:
+        tasks = [load_task("sample", "sample")]
+    else:
+        tasks = []
+        for title in task or TASKS:
+            task_name, file_name = TASKS[title]
+            tasks.append(load_task(title, task_name, data / file_name))
     rows = []
     printed_rows = []
     for name, folder in folders.items():

@@ -26,12 +26,22 @@ class CorpusError(TmdeError):
     """
 
 
+class MissingFileError(CorpusError, FileNotFoundError):
+    """A source of data that does not exist."""
+
+
 class Unquoted(str):
     """A description that an error message prints without quotes."""
 
 
 def bad_value(
-    place: str, row: int | None, name: str | None, value: object, expected: str, advice: str
+    place: str,
+    row: int | None,
+    name: str | None,
+    value: object,
+    expected: str,
+    advice: str,
+    kind: type[CorpusError] = CorpusError,
 ) -> CorpusError:
     """Return (not raise) the [`CorpusError`] of one bad value.
 
@@ -42,6 +52,7 @@ def bad_value(
         value: The value; an [`Unquoted`] description is printed as it is, and never shortened.
         expected: A description of right values.
         advice: What to do about it, as a sentence.
+        kind: The class of the error.
     """
     where = place
     if row is not None:
@@ -54,7 +65,7 @@ def bad_value(
         text = repr(value)
         if len(text) > LONGEST_VALUE:
             text = text[: LONGEST_VALUE - 3] + "..."
-    return CorpusError(f"{where}: found {text}, expected {expected}. {advice}")
+    return kind(f"{where}: found {text}, expected {expected}. {advice}")
 
 
 def check_text(value: object, place: str, number: int, name: str) -> None:

@@ -45,11 +45,16 @@ def column_pairs(columns: Mapping[str, str] | None) -> ColumnPairs:
     """Return the fields that the user names, as pairs that can be hashed.
 
     Raises:
-        CorpusError: A name is neither a language nor `doc_id`, `segment`, `label`, `premise`,
-            `hypothesis` or a text of a triple, or a field has two names.
+        CorpusError: The fields are not a dict, a name is neither a language nor `doc_id`,
+            `segment`, `label`, `premise`, `hypothesis` or a text of a triple, or a field has two
+            names.
     """
     if columns is None:
         return ()
+    if not isinstance(columns, Mapping):
+        expected = "a dict of columns by what they hold"
+        advice = 'Pass one, such as columns={"de": "Source"}.'
+        raise bad_value("columns", None, None, columns, expected, advice)
     fields = list(columns.values())
     for name, field in columns.items():
         if not _is_other_name(name) and not may_name_a_language(name):

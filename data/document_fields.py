@@ -113,16 +113,9 @@ class FieldSelection:
     keep: bool | Sequence[str]
     required: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def strings(self) -> tuple[str, ...]:
-        """The fields that must hold strings: those of the text, then that of the language."""
-        if self.language is None:
-            return self.texts
-        return (*self.texts, self.language)
-
     def keeps(self, column: str) -> bool:
         """Return whether a column is kept."""
-        if column in self.strings:
+        if column in (*self.texts, self.language):
             return True
         if isinstance(self.keep, bool):
             return self.keep
@@ -199,7 +192,10 @@ def _checked_texts(batch: pa.RecordBatch, name: str, place: str) -> list[str]:
     if all(type(value) is str for value in values):
         return values
     for number, value in zip(values_of(batch, ROW), values, strict=True):
-        _check_no_texts_by_language(value, place, number, name)
+        if name == TRANSLATION and isinstance(value, Mapping):
+            languages = ", ".join(map(str, value))
+            description = Unquoted(f"texts by language ({languages})")
+            raise bad_value(place, number, name, description, "one text", _parallel_advice(place))
         check_text(value, place, number, name)
     return values
 
@@ -221,14 +217,6 @@ def _joined(parts: Mapping[str, object], place: str, number: int) -> str:
         advice = "Correct or delete the row."
         raise bad_value(place, number, " + ".join(parts), description, "a text", advice)
     return PART_SEPARATOR.join(texts)
-
-
-def _check_no_texts_by_language(value: object, place: str, number: int, name: str) -> None:
-    """Raise [`CorpusError`] if a value holds the texts of a parallel corpus by language."""
-    if name == TRANSLATION and isinstance(value, Mapping):
-        languages = ", ".join(map(str, value))
-        description = Unquoted(f"texts by language ({languages})")
-        raise bad_value(place, number, name, description, "one text", _parallel_advice(place))
 
 
 def _parallel_advice(place: str) -> str:

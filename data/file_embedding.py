@@ -7,9 +7,10 @@ input and embeds every n-th shard; the first process joins them.
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -37,7 +38,7 @@ from .documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
 from .io import locked
 from .language_columns import named_like_language, tell_language_folders
 from .languages import known_code, language_of_locale
-from .shards import SHARDS_OF_SUFFIX, Shards
+from .shards import Shards
 
 __all__ = ["EmbeddedFile", "embed_file"]
 
@@ -78,6 +79,23 @@ class Worker:
     def is_first(self) -> bool:
         """Whether this process prepares the folder of shards and joins them."""
         return self.rank == 0
+
+    @contextmanager
+    def meeting(self) -> Iterator[None]:
+        """Let the processes wait for each other, as long as each embeds its share."""
+        if self.is_alone or torch.distributed.is_initialized():
+            yield
+            return
+        torch.distributed.init_process_group("gloo", timeout=timedelta(days=365))
+        try:
+            yield
+        finally:
+            torch.distributed.destroy_process_group()
+
+    def wait_for_others(self) -> None:
+        """Wait until all processes are here."""
+        if not self.is_alone:
+            torch.distributed.barrier()
 
     def device(self, asked: str | None) -> str | None:
         """Return the device of this process: a GPU of its own, unless another kind is asked for."""
@@ -213,7 +231,7 @@ def embed_file(
         if language is None:
             tell_language_folders(documents)
         _check_has_no_vectors(documents, target)
-        if may_be_complete and _last_change(source, documents.files) > target.stat().st_mtime_ns:
+        if may_be_complete and _is_newer(source, documents.files, target):
             raise _other_output(output, f"{source} has changed since")
         embedder = open_embedder(model, loading | {"device": worker.device(loading.get("device"))})
         encode_options: VectorOptions = {
@@ -238,15 +256,16 @@ def embed_file(
             "language_field": language_field,
             "quoting": quoting,
             "output": target.suffix,
-            "input": _version_of_input(source, documents.files),
-            "model": _version_of(model),
+            "input": _version_of(source, documents.files),
+            "model": _version_of(model, _files_of_model(model)),
             "commit": getattr(embedder.model.config, "_commit_hash", None),
         }
         if not keeps_shards:
             prefix = f".{target.name}."
             folder = Path(stack.enter_context(TemporaryDirectory(dir=target.parent, prefix=prefix)))
         schema = documents.schema if target.suffix == ".parquet" else pa.schema([])
-        shards = SHARDS_OF_SUFFIX[target.suffix](folder, schema, width, dtype)
+        shards = Shards(folder, schema, width, dtype)
+        stack.enter_context(worker.meeting())
         if keeps_shards:
             _begin(shards, settings, worker, overwrite)
         start = time.perf_counter()
@@ -297,18 +316,16 @@ class _ChunkEncoder:
         no_vectors = np.asarray(self.embedder.encode([], show_progress_bar=False, **self.options))
         return no_vectors.shape[1], no_vectors.dtype
 
-    @property
-    def _known_languages(self) -> Sequence[str] | None:
-        """The languages of a model that needs one; None if any code will do."""
-        if self.embedder.needs_language:
-            return self.embedder.model.config.languages
-        return None
-
     def _languages_of(self, chunk: Chunk) -> str | list[str] | None:
         """Return the language of a chunk, or of each of its texts."""
-        known_languages = self._known_languages
+        known_languages = None  # Any code will do.
+        if self.embedder.needs_language:
+            known_languages = self.embedder.model.config.languages
+        if self.language is not None and known_languages is not None:
+            # The embedder refuses an unknown one.
+            return known_code(self.language, known_languages) or self.language
         if self.language is not None:
-            return _code_of_all(self.language, known_languages)
+            return language_of_locale(self.language)
         field = self.documents.language_field
         if chunk.languages is None or field is None:
             _check_needs_no_language(self.documents, known_languages)
@@ -325,13 +342,6 @@ class _ChunkEncoder:
                 )
             codes.append(model_code)
         return codes
-
-
-def _code_of_all(language: str, known_languages: Sequence[str] | None) -> str:
-    """Return the code of a language as the model knows it; the embedder refuses an unknown one."""
-    if known_languages is None:
-        return language_of_locale(language)
-    return known_code(language, known_languages) or language
 
 
 def _check_needs_no_language(documents: Documents, known_languages: Sequence[str] | None) -> None:
@@ -375,17 +385,32 @@ def _embed_missing_shards(
     return sizes, report
 
 
+def _begin(shards: Shards, settings: Mapping[str, Any], worker: Worker, overwrite: bool) -> None:
+    """Begin a run whose shards are kept, or continue it.
+
+    Args:
+        shards: The shards.
+        settings: All that decides their content: only the same run may go on with them. The device
+            is left out.
+        worker: This process.
+        overwrite: Delete the shards of another run.
+    """
+    if worker.is_first:
+        texts = {name: str(value) for name, value in settings.items() if name != "device"}
+        shards.begin(texts, overwrite)
+    worker.wait_for_others()
+
+
 def _finish(
     shards: Shards, sizes: list[int], target: Path, worker: Worker, keeps_shards: bool
 ) -> None:
     """Join the shards in the first process, when the others are done."""
-    if not worker.is_first:
-        shards.report_done(worker.rank)
-        return
-    shards.wait_for_others(worker.processes)
-    shards.join(sizes, target)
-    if keeps_shards:
-        shards.delete()
+    worker.wait_for_others()
+    if worker.is_first:
+        shards.join(sizes, target)
+        if keeps_shards:
+            shards.delete()
+    worker.wait_for_others()
 
 
 # ---- A file that is complete already
@@ -485,8 +510,8 @@ def _check_output(output: Path, folder: Path, keeps_shards: bool, overwrite: boo
 
     If shards are kept, a file that exists may be complete, or of another process.
     """
-    if output.suffix not in SHARDS_OF_SUFFIX or output.is_dir():
-        raise TmdeError(f"{output}: expected a file that ends in {' or '.join(SHARDS_OF_SUFFIX)}")
+    if output.suffix not in (".npy", ".parquet") or output.is_dir():
+        raise TmdeError(f"{output}: expected a file that ends in .npy or .parquet")
     if keeps_shards:
         return
     if output.exists() and not overwrite:
@@ -514,49 +539,30 @@ def _check_has_no_vectors(documents: Documents, target: Path) -> None:
         )
 
 
-def _begin(shards: Shards, settings: Mapping[str, Any], worker: Worker, overwrite: bool) -> None:
-    """Begin a run whose shards are kept, or continue it.
+def _version_of(path: str, files: Sequence[Path]) -> str:
+    """Return a path with the time of the last change of its files, and their number.
 
-    Args:
-        shards: The shards.
-        settings: All that decides their content: only the same run may go on with them. The device
-            is left out.
-        worker: This process.
-        overwrite: Delete the shards of another run.
+    A path without files, the id of a Hub model, is returned as it is.
     """
-    texts = {name: str(value) for name, value in settings.items() if name != "device"}
-    if worker.is_first:
-        shards.begin(texts, overwrite)
-    else:
-        shards.wait_for_begin(texts)
-
-
-def _version_of_input(source: str, files: Sequence[Path]) -> str:
-    """Return a file or folder with the number of its files and the time of their last change."""
-    if not os.path.isdir(source):
-        return _version_of(source)
-    changed = max(file.stat().st_mtime_ns for file in files)
-    return f"{Path(source).resolve()}, {len(files)} files, changed {changed}"
-
-
-def _last_change(source: str, files: Sequence[Path]) -> int:
-    """Return the time of the last change of a source, in nanoseconds.
-
-    Args:
-        source: The file or folder.
-        files: The files that are read.
-    """
-    # The time of a folder itself tells of files that were added or removed alone.
-    return max(file.stat().st_mtime_ns for file in (Path(source), *files))
-
-
-def _version_of(path: str) -> str:
-    """Return a file or folder with the time of its last change; the id of a Hub model as it is."""
-    location = Path(path).expanduser().resolve()
-    if not location.exists():
+    if not files:
         return path
-    files = [location]
-    if location.is_dir():
-        files = [entry for entry in location.iterdir() if entry.is_file()]
-    changed = max(file.stat().st_mtime_ns for file in files)
-    return f"{location}, changed {changed}"
+    location = Path(path).expanduser().resolve()
+    return f"{location}, changed {_last_change(files)}, files: {len(files)}"
+
+
+def _files_of_model(model: str) -> list[Path]:
+    """Return the files of a model in a folder; none of a Hub model."""
+    return [path for path in Path(model).expanduser().glob("*") if path.is_file()]
+
+
+def _is_newer(source: str, files: Sequence[Path], target: Path) -> bool:
+    """Return whether a source, or one of its files, has changed since a file was written.
+
+    The time of a folder tells of files that were added or removed alone.
+    """
+    return _last_change([Path(source), *files]) > target.stat().st_mtime_ns
+
+
+def _last_change(files: Sequence[Path]) -> int:
+    """Return the time of the last change of files, in nanoseconds."""
+    return max(file.stat().st_mtime_ns for file in files)

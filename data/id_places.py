@@ -10,8 +10,6 @@ from modeling_tmde import TmdeError
 Place = tuple[str, int]  # a file and a row
 
 _CACHE_KIBIBYTES = 32 * 1024
-# SQLite allows more variables in a statement, but a short one is prepared only once.
-_IDS_OF_A_QUERY = 512
 
 
 class IdPlaces:
@@ -70,20 +68,16 @@ class IdPlaces:
         Raises:
             KeyError: The id is not there.
         """
-        query = "SELECT file, number FROM places WHERE id = ?"
-        row = self._database.execute(query, (id,)).fetchone()
-        if row is None:
+        place = self._find(id)
+        if place is None:
             raise KeyError(id)
-        file, number = row
-        return file, number
+        return place
 
     def absent(self, ids: Iterable[str]) -> list[str]:
         """Return those ids that are not there, in their order."""
-        candidates = list(ids)
-        known_ids: set[str] = set()
-        for start in range(0, len(candidates), _IDS_OF_A_QUERY):
-            part = candidates[start : start + _IDS_OF_A_QUERY]
-            marks = ", ".join("?" * len(part))
-            rows = self._database.execute(f"SELECT id FROM places WHERE id IN ({marks})", part)
-            known_ids.update(id for (id,) in rows)
-        return [id for id in candidates if id not in known_ids]
+        return [id for id in ids if self._find(id) is None]
+
+    def _find(self, id: str) -> Place | None:
+        query = "SELECT file, number FROM places WHERE id = ?"
+        row: Place | None = self._database.execute(query, (id,)).fetchone()
+        return row

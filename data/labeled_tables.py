@@ -4,116 +4,115 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TypeGuard
 
 import datasets
 import numpy as np
 import pyarrow as pa
 
-from tmde.embedding.hub_names import check_repository, is_possible_hub_id
+from tmde.embedding.hub_names import is_possible_hub_id
 
 from .checks import Unquoted, bad_value, check_languages
 from .columns import shown_fields
 from .tables import (
     ROW,
-    DatasetTable,
     Table,
+    config_names,
     fields_of,
-    find_tables,
     is_hub_layout,
+    named_format_of,
+    open_split,
     values_of,
 )
 
 logger = logging.getLogger("tmde.data")
 
-SPLIT_NAMES = {"validation": "dev"}  # names of the Hub, and ours
+# What datasets and files call splits, without dots, where we call them otherwise.
+SPLIT_NAMES = {
+    "training": "train",
+    "validation": "dev",
+    "valid": "dev",
+    "val": "dev",
+    "restval": "train",  # COCO's validation images that Karpathy trains on
+    "train1000": "train",
+    "train2000": "train_2k",
+    "train5000": "train_5k",
+    "train10000": "train_10k",
+}
+
+
+def split_of(name: str) -> str:
+    """Return our name of a split, in lower case: `dev` for `validation`."""
+    plain_name = name.strip().lower()
+    return SPLIT_NAMES.get(plain_name.replace(".", ""), plain_name)
 
 
 def is_dataset(source: str) -> bool:
-    """Return whether a source is a Hub dataset or a local copy of one.
-
-    A local copy is a folder with a README.md that lists `configs`.
-
-    Raises:
-        CorpusError: It is neither, and no such path exists.
-    """
-    if source == "sample" or os.path.exists(source):
-        return is_hub_layout(source)
-    return find_tables(source) is None
-
-
-def is_hub_source(source: str) -> bool:
     """Return whether a source is a folder laid out like a dataset of the Hub, or may be a Hub id.
 
-    Unlike `is_dataset`, raises nothing: the caller says which files it reads.
+    Such a folder has a README.md that lists `configs`. A Hub id does not end like a file of rows.
     """
     if os.path.exists(source):
         return is_hub_layout(source)
-    return is_possible_hub_id(source, needs_owner=True)
+    return named_format_of(source) is None and is_possible_hub_id(source, needs_owner=True)
 
 
-def config_names(dataset: str) -> list[str]:
-    """Return the configs of a Hub dataset, or of a local copy of one."""
-    check_repository(dataset, "dataset")
-    return list(datasets.get_dataset_config_names(dataset))
-
-
-def open_splits(
-    source: str, config: str, names: Iterable[str], streaming: bool = False
-) -> dict[str, Table]:
-    """Open the named splits that a config has; the Hub's `validation` is `dev`.
+class ConfigSplits(Mapping[str, Table]):
+    """The splits of a config by our names. A split is opened when it is looked up.
 
     Args:
         source: A Hub id, or a folder laid out like a dataset of the Hub.
         config: The name of the config.
-        names: Our names of the splits.
         streaming: Read the Hub without downloading whole files first.
     """
-    hub_names = {}
-    for hub_name in datasets.get_dataset_split_names(source, config):
-        hub_names[SPLIT_NAMES.get(hub_name, hub_name)] = hub_name
-    tables = {}
-    for name in names:
-        if name in hub_names:
-            tables[name] = open_split(source, config, hub_names[name], streaming)
-    return tables
+
+    def __init__(self, source: str, config: str, streaming: bool) -> None:
+        self._source = source
+        self._config = config
+        self._streaming = streaming
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        names = datasets.get_dataset_split_names(self._source, self._config)
+        return {split_of(name): name for name in names}
+
+    def __getitem__(self, name: str) -> Table:
+        return open_split(self._source, self._config, self._names[name], self._streaming)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
-def open_split(source: str, config: str, split: str, streaming: bool = False) -> Table:
-    """Open one split of a config of a dataset.
-
-    Args:
-        source: A Hub id, or a folder laid out like a dataset of the Hub.
-        config: The name of the config.
-        split: The name of the split in the dataset.
-        streaming: Read the Hub without downloading whole files first.
-    """
-    check_repository(source, "dataset")
-    dataset = datasets.load_dataset(source, config, split=split, streaming=streaming)
-    place = f"{source} (config {config}, split {split})"
-    return DatasetTable("dataset", (), name=place, split=split, dataset=dataset)
-
-
-def open_named_split(source: str, config: str, split: str, streaming: bool = False) -> Table:
-    """Open a split that the user names, by the name of the dataset or by ours.
+def open_configs(
+    source: str, streaming: bool = False, language_of: Callable[[str], str] = str
+) -> dict[str, Mapping[str, Table]]:
+    """Return the splits of each config of a dataset, by the language that the config is named for.
 
     Args:
         source: A Hub id, or a folder laid out like a dataset of the Hub.
-        config: The name of the config.
-        split: The name of the split.
         streaming: Read the Hub without downloading whole files first.
+        language_of: Returns the language of the name of a config.
 
     Raises:
-        CorpusError: The config has no such split.
+        CorpusError: The source is neither.
     """
-    name = SPLIT_NAMES.get(split, split)
-    tables = open_splits(source, config, [name], streaming)
-    if name not in tables:
-        available = ", ".join(datasets.get_dataset_split_names(source, config))
-        place = f"{source} (config {config})"
-        raise bad_value(place, None, "split", split, f"one of {available}", "Correct the name.")
-    return tables[name]
+    if not is_dataset(source):
+        description = Unquoted("a file" if os.path.isfile(source) else "no such folder")
+        if os.path.isdir(source):
+            description = Unquoted("no README.md that lists `configs`")
+        expected = "a Hub dataset, or a folder laid out like one"
+        raise bad_value(
+            source, None, None, description, expected, "Download the dataset with its README.md."
+        )
+    splits: dict[str, Mapping[str, Table]] = {}
+    for config in config_names(source):
+        splits[language_of(config)] = ConfigSplits(source, config, streaming)
+    return splits
 
 
 def read_columns(

@@ -3,41 +3,101 @@
 The tasks of `tmde.eval` read the same tables by the same functions.
 """
 
-import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import datasets
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from .checks import Unquoted, bad_value, check_language
-from .labeled_tables import (
-    choose_languages,
-    config_names,
-    is_hub_source,
-    open_named_split,
-    open_splits,
-    read_columns,
-    read_labels,
-)
+from .checks import bad_value, check_language
+from .labeled_tables import open_configs, read_columns, read_labels, split_of
 from .languages import iso_of_flores
-from .mldoc import LABELS as MLDOC_LABELS
-from .mldoc import open_mldoc_split, read_mldoc
+from .mldoc import open_mldoc
 from .rows import CLASSES
-from .tables import AnyDataset, Table, values_of
+from .tables import AnyDataset, Table
 
-logger = logging.getLogger("tmde.data")
-
-XNLI = "facebook/xnli"
-SIB200 = "Davlan/sib200"
 _BLOCK_ROWS = 1000  # rows that are checked at a time
-
 _TEXT = datasets.Value("string")
 
 Columns = dict[str, list]
+
+
+@dataclass(frozen=True)
+class LabeledTexts:
+    """What the tables of a benchmark hold.
+
+    Attributes:
+        features: The columns: texts, ids, and a label, which is a `ClassLabel` if its names are
+            fixed.
+        texts: The columns whose values must be texts.
+        label: The column of the label.
+        empty_texts: Keep empty texts, with a warning that counts them, rather than raise.
+        cleaning: Patterns in the texts, and what takes their place.
+        source: The Hub dataset; empty if there is none.
+    """
+
+    features: datasets.Features
+    texts: tuple[str, ...] = ("text",)
+    label: str = "label"
+    empty_texts: bool = False
+    cleaning: tuple[tuple[re.Pattern[str], str], ...] = ()
+    source: str = ""
+
+    def read(
+        self,
+        table: Table,
+        head: tuple[int, int] | None = None,
+        batches: Iterable[pa.RecordBatch] | None = None,
+    ) -> tuple[list[int], Columns]:
+        """Return the numbers of the rows, and their columns.
+
+        Args:
+            table: The table.
+            head: See `read_columns`.
+            batches: See `read_columns`.
+
+        Raises:
+            CorpusError: A column is missing, a text is none, or a label is none of the classes.
+        """
+        others = [name for name in self.features if name not in self.texts]
+        numbers, rows = read_columns(table, self.texts, others, self.empty_texts, head, batches)
+        classes = getattr(self.features[self.label], "names", ())
+        rows[self.label] = read_labels(table, self.label, numbers, rows[self.label], classes)
+        for pattern, replacement in self.cleaning:
+            for name in self.texts:
+                rows[name] = [pattern.sub(replacement, text) for text in rows[name]]
+        return numbers, {name: list(map(str, rows[name])) for name in self.features}
+
+
+MLDOC = LabeledTexts(
+    datasets.Features(
+        {"text": _TEXT, "label": datasets.ClassLabel(names=["CCAT", "ECAT", "GCAT", "MCAT"])}
+    ),
+    empty_texts=True,
+    # The cleaning of LASER's tasks/mldoc/mldoc.sh. Its pattern `([cC])` is a basic regular
+    # expression of sed: the parentheses are literal.
+    cleaning=(
+        (re.compile(r" Co \."), " Co."),
+        (re.compile(r" Inc \. "), " Inc. "),
+        (re.compile(r"\([cC]\) Reuters Limited 199[0-9]\."), ""),
+    ),
+)
+RAW_MLDOC = replace(MLDOC, cleaning=())
+XNLI = LabeledTexts(
+    datasets.Features(
+        {"premise": _TEXT, "hypothesis": _TEXT, "label": datasets.ClassLabel(names=list(CLASSES))}
+    ),
+    texts=("premise", "hypothesis"),
+    empty_texts=True,
+    source="facebook/xnli",
+)
+SIB200 = LabeledTexts(
+    datasets.Features({"index_id": _TEXT, "category": _TEXT, "text": _TEXT}),
+    label="category",
+    source="Davlan/sib200",
+)
 
 
 def load_mldoc(
@@ -77,17 +137,15 @@ def load_mldoc(
         'MCAT'
     """
     source = os.path.expanduser(os.fspath(source))
-    opener = partial(open_mldoc_split, source, language, split, streaming)
-    label = datasets.ClassLabel(names=list(MLDOC_LABELS))
-    features = datasets.Features({"text": _TEXT, "label": label})
-    return _dataset_of(opener, partial(read_mldoc, clean=clean), features, streaming)
+    texts = MLDOC if clean else RAW_MLDOC
+    return _load(texts, source, open_mldoc(source, streaming), language, split, streaming)
 
 
 def load_xnli(
     language: str,
     split: str = "test",
     streaming: bool = False,
-    source: str | os.PathLike = XNLI,
+    source: str | os.PathLike = XNLI.source,
 ) -> AnyDataset:
     """Load the pairs of sentences of XNLI in one language.
 
@@ -113,17 +171,14 @@ def load_xnli(
         2
     """
     source = os.path.expanduser(os.fspath(source))
-    opener = partial(_open_config, source, language, split, streaming)
-    label = datasets.ClassLabel(names=list(CLASSES))
-    features = datasets.Features({"premise": _TEXT, "hypothesis": _TEXT, "label": label})
-    return _dataset_of(opener, _xnli_columns, features, streaming)
+    return _load(XNLI, source, open_configs(source, streaming), language, split, streaming)
 
 
 def load_sib200(
     language: str,
     split: str = "test",
     streaming: bool = False,
-    source: str | os.PathLike = SIB200,
+    source: str | os.PathLike = SIB200.source,
 ) -> AnyDataset:
     """Load the sentences of SIB-200 in one language, with their topics.
 
@@ -149,163 +204,53 @@ def load_sib200(
         'geography'
     """
     source = os.path.expanduser(os.fspath(source))
-    opener = partial(_open_sib200, source, language, split, streaming)
-    features = datasets.Features({"index_id": _TEXT, "category": _TEXT, "text": _TEXT})
-    return _dataset_of(opener, sib200_columns, features, streaming)
+    tables = open_configs(source, streaming, iso_of_flores)
+    return _load(SIB200, source, tables, iso_of_flores(language), split, streaming)
 
 
-# ---- Opening
-
-
-def _open_config(source: str, language: str, split: str, streaming: bool) -> Table:
-    _check_dataset(source)
-    check_language(language, config_names(source), source)
-    return open_named_split(source, language, split, streaming)
-
-
-def _open_sib200(source: str, language: str, split: str, streaming: bool) -> Table:
-    _check_dataset(source)
-    configs = sib200_configs(source)
-    code = iso_of_flores(language)
-    check_language(code, configs, source)
-    return open_named_split(source, configs[code], split, streaming)
-
-
-def _check_dataset(source: str) -> None:
-    """Raise [`CorpusError`] for a source that is no dataset of the Hub, nor laid out like one."""
-    if is_hub_source(source):
-        return
-    if os.path.exists(source):
-        description = Unquoted("no README.md that lists `configs`")
-    else:
-        description = Unquoted("no such folder")
-    expected = "a Hub dataset, or a folder laid out like one, with a config for each language"
-    advice = "Download the dataset with its README.md."
-    raise bad_value(source, None, None, description, expected, advice)
-
-
-def sib200_configs(source: str) -> dict[str, str]:
-    """Return the config of each language of a dataset like SIB-200, by ISO 639-1 code."""
-    return {iso_of_flores(name): name for name in config_names(source)}
-
-
-def open_sib200(
+def _load(
+    texts: LabeledTexts,
     source: str,
-    languages: Sequence[str],
-    splits: Sequence[str],
-    streaming: bool,
-    defaults: Sequence[str],
-) -> dict[str, dict[str, Table]]:
-    """Open the splits of several languages, by language and split.
-
-    Args:
-        source: A Hub dataset, or a folder laid out like one.
-        languages: ISO 639-1 codes; empty for the `defaults` that the source has.
-        splits: `train`, `dev` and `test`, in order.
-        streaming: Read the Hub without downloading whole files first.
-        defaults: The usual languages.
-    """
-    configs = sib200_configs(source)
-    tables = {}
-    for language in choose_languages(source, languages, configs, defaults):
-        tables[language] = open_splits(source, configs[language], splits, streaming)
-    return tables
-
-
-# ---- Reading
-
-
-def read_nli(
-    table: Table,
-    head: tuple[int, int] | None = None,
-    left_out_label: int | None = None,
-    batches: Iterable[pa.RecordBatch] | None = None,
-) -> tuple[list[int], Columns]:
-    """Return the numbers of the rows, and their columns `premise`, `hypothesis` and `label`.
-
-    Args:
-        table: The table.
-        head: See `read_columns`.
-        left_out_label: The label of rows that are left out, with a log of their number.
-        batches: See `read_columns`.
-
-    Raises:
-        CorpusError: A column is missing, a text is none, or a label is none of the three.
-    """
-    if left_out_label is not None:
-        batches = _without_label(table, left_out_label)
-    numbers, rows = read_columns(
-        table, ["premise", "hypothesis"], ["label"], empty_texts=True, head=head, batches=batches
-    )
-    columns = {
-        "premise": rows["premise"],
-        "hypothesis": rows["hypothesis"],
-        "label": read_labels(table, "label", numbers, rows["label"], CLASSES),
-    }
-    return numbers, columns
-
-
-def _without_label(table: Table, label: int) -> list[pa.RecordBatch]:
-    """Return the rows of a table without those of a label."""
-    batches = []
-    left_out = 0
-    for batch in table.batches():
-        has_label = pa.array([value == label for value in values_of(batch, "label")], pa.bool_())
-        batches.append(batch.filter(pc.invert(has_label)))
-        left_out += len(batch) - len(batches[-1])
-    if left_out:
-        logger.info("%s: left out %d pairs without a gold label", table.place, left_out)
-    return batches
-
-
-def _xnli_columns(table: Table, batches: Iterable[pa.RecordBatch] | None = None) -> Columns:
-    _, columns = read_nli(table, batches=batches)
-    return columns
-
-
-def sib200_columns(table: Table, batches: Iterable[pa.RecordBatch] | None = None) -> Columns:
-    """Return the checked columns `index_id`, `category` and `text` of a table."""
-    numbers, rows = read_columns(table, ["text"], ["index_id", "category"], batches=batches)
-    return {
-        "index_id": list(map(str, rows["index_id"])),
-        "category": read_labels(table, "category", numbers, rows["category"]),
-        "text": rows["text"],
-    }
-
-
-def _dataset_of(
-    opener: Callable[[], Table],
-    read: Callable[..., Columns],
-    features: datasets.Features,
+    tables: Mapping[str, Mapping[str, Table]],
+    language: str,
+    split: str,
     streaming: bool,
 ) -> AnyDataset:
-    """Return the rows of a table as a dataset.
+    """Return a split as a dataset.
 
     Args:
-        opener: Opens the table, once for each pass through a stream.
-        read: Checks rows and returns their columns.
-        features: The columns.
+        texts: What its table holds.
+        source: The source, for messages.
+        tables: The tables by language and split.
+        language: The language.
+        split: The name of the split in the source, or ours.
         streaming: Whether to return a stream.
+
+    Raises:
+        CorpusError: There is no such language or split.
     """
-    table = opener()  # A wrong name is an error now.
+    check_language(language, tables, source)
+    splits = tables[language]
+    name = split_of(split)
+    if name not in splits:
+        place = f"{source} (language {language})"
+        expected = f"one of {', '.join(splits)}"
+        raise bad_value(place, None, "split", split, expected, "Correct the name.")
+    table = splits[name]
     if streaming:
-        arguments: dict[str, Any] = {"opener": opener, "read": read}
         return datasets.IterableDataset.from_generator(
-            _read_rows, features=features, gen_kwargs=arguments
+            _read_rows, features=texts.features, gen_kwargs={"texts": texts, "table": table}
         )
-    return datasets.Dataset.from_dict(read(table), features)
+    return datasets.Dataset.from_dict(texts.read(table)[1], texts.features)
 
 
-def _read_rows(
-    opener: Callable[[], Table], read: Callable[..., Columns]
-) -> Iterator[dict[str, object]]:
+def _read_rows(texts: LabeledTexts, table: Table) -> Iterator[dict[str, object]]:
     """Yield the checked rows of a table, read in blocks."""
-    table = opener()
     is_empty = True
     for batch in table.batches(_BLOCK_ROWS):
         is_empty = False
-        columns = read(table, batches=[batch])
+        _, columns = texts.read(table, batches=[batch])
         for values in zip(*columns.values(), strict=True):
             yield dict(zip(columns, values, strict=True))
     if is_empty:
-        read(table)  # It raises an error.
+        texts.read(table)  # It raises an error.

@@ -7,19 +7,25 @@ from itertools import islice
 
 import datasets
 
-from tmde.embedding.hub_names import check_repository
-
 from .checks import CorpusError, Unquoted, bad_value, check_languages, is_code
 from .columns import SEEN_ROWS, ColumnPairs, column_pairs, header_of, one_of_each
+from .labeled_tables import split_of
 from .languages import names_a_language
 from .sample import LANGUAGES, sample_parallel
-from .tables import AnyDataset, DatasetTable, Quoting, Table, find_tables
+from .tables import (
+    AnyDataset,
+    DatasetTable,
+    Quoting,
+    Table,
+    config_names,
+    find_tables,
+    open_split,
+)
 
 Source = str | os.PathLike | Mapping[str, str | os.PathLike]
 RowSource = Source | AnyDataset
 
 SAMPLE_ROWS = 20_000
-SAMPLE_SPLITS = {"validation": "dev"}  # other names of its splits
 FIRST_ROWS = 1000  # rows of a file that are read for languages that not every row has
 
 
@@ -91,8 +97,8 @@ class PartOpener:
             seen_rows = SEEN_ROWS if isinstance(source, datasets.Dataset) else 1
             return [self._part(self._dataset_table(source, place), seen_rows)]
         if source == "sample":
-            split = SAMPLE_SPLITS.get(self.split, self.split)
-            rows = sample_parallel(self.max_rows or SAMPLE_ROWS, split=split, seed=self.seed)
+            count = self.max_rows or SAMPLE_ROWS
+            rows = sample_parallel(count, split=split_of(self.split), seed=self.seed)
             table = self._dataset_table(rows, f"sample (split {self.split})")
             return [Part(table, LANGUAGES, rows=len(rows))]
         tables = find_tables(source, self.quoting)
@@ -118,27 +124,16 @@ class PartOpener:
 
     def _config_parts(self, path: str) -> list[Part]:
         """Return a part for each config of a Hub dataset."""
-        check_repository(path, "dataset", self.token)
         if self.config is None:
-            names = datasets.get_dataset_config_names(
-                path, revision=self.revision, token=self.token
-            )
+            names = config_names(path, self.revision, self.token)
             configs = select_configs(names, self.languages, self.pivot_languages, path)
         else:
             configs = [self.config] if isinstance(self.config, str) else list(self.config)
         parts = []
         for config in configs:
-            rows = datasets.load_dataset(
-                path,
-                config,
-                split=self.split,
-                streaming=self.streaming,
-                revision=self.revision,
-                token=self.token,
-            )
-            place = f"{path} (config {config}, split {self.split})"
-            part = self._part(self._dataset_table(rows, place))
-            count = part.rows or self._stated_count(rows)
+            table = open_split(path, config, self.split, self.streaming, self.revision, self.token)
+            part = self._part(table)
+            count = part.rows or self._stated_count(table.dataset)
             parts.append(replace(part, rows=count, is_config=True))
         return parts
 
@@ -208,10 +203,18 @@ def language_pairs(names: Sequence[str]) -> dict[str, set[str]]:
     """Return both languages of each config that is named by two codes, such as `de-en`."""
     pairs = {}
     for name in names:
-        codes = name.split("-")
-        if len(codes) == 2 and all(map(is_code, codes)):
-            pairs[name] = set(codes)
+        pair = pair_of(name)
+        if pair is not None:
+            pairs[name] = set(pair)
     return pairs
+
+
+def pair_of(name: str) -> tuple[str, str] | None:
+    """Return the languages of a name such as `de-en`, or None if it is no pair of codes."""
+    codes = tuple(name.split("-"))
+    if len(codes) == 2 and all(map(is_code, codes)):
+        return codes
+    return None
 
 
 def _no_config_error(
@@ -267,14 +270,13 @@ def _languages_of_source(
     tables = find_tables(source, quoting)
     if tables is None:
         path = os.path.expanduser(str(source))
-        configs = datasets.get_dataset_config_names(path)
+        configs = config_names(path)
         codes = dict.fromkeys(code for name in language_pairs(configs) for code in name.split("-"))
         if not codes and len(configs) > 1:
             codes = dict.fromkeys(filter(names_a_language, configs))
         if codes:
             return list(codes)
-        rows = datasets.load_dataset(path, configs[0], split=split, streaming=True)
-        tables = [DatasetTable("dataset", (), name=path, dataset=rows)]
+        tables = [open_split(path, configs[0], split, streaming=True)]
     languages: dict[str, None] = {}
     for table in tables:
         batches = islice(table.batches(FIRST_ROWS), 1)

@@ -26,9 +26,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tmde.embedding.hub_names import is_possible_hub_id
+from tmde.embedding.hub_names import check_repository, is_possible_hub_id
 
-from .checks import CorpusError, Unquoted, bad_value
+from .checks import CorpusError, MissingFileError, Unquoted, bad_value
 from .delimited import Quoting, TableKind, header_of, read_delimited
 from .json_lines import read_json_lines
 from .languages import names_a_language
@@ -305,6 +305,43 @@ class DatasetTable(Table):
             first_number += len(rows)
 
 
+# ---- Datasets of the Hub
+
+
+def config_names(
+    dataset: str, revision: str | None = None, token: str | bool | None = None
+) -> list[str]:
+    """Return the configs of a Hub dataset, or of a local copy of one."""
+    check_repository(dataset, "dataset", token)
+    return list(datasets.get_dataset_config_names(dataset, revision=revision, token=token))
+
+
+def open_split(
+    source: str,
+    config: str,
+    split: str,
+    streaming: bool = False,
+    revision: str | None = None,
+    token: str | bool | None = None,
+) -> DatasetTable:
+    """Open one split of a config of a dataset.
+
+    Args:
+        source: A Hub id, or a folder laid out like a dataset of the Hub.
+        config: The name of the config.
+        split: The name of the split in the dataset.
+        streaming: Read the Hub without downloading whole files first.
+        revision: The revision of a Hub dataset.
+        token: The token for private Hub datasets.
+    """
+    check_repository(source, "dataset", token)
+    dataset = datasets.load_dataset(
+        source, config, split=split, streaming=streaming, revision=revision, token=token
+    )
+    place = f"{source} (config {config}, split {split})"
+    return DatasetTable("dataset", (), name=place, split=split, dataset=dataset)
+
+
 # ---- Batches
 
 
@@ -419,7 +456,8 @@ def find_tables(
         that may be its id.
 
     Raises:
-        CorpusError: Nothing matches, or the format is unknown.
+        MissingFileError: Nothing matches.
+        CorpusError: The format is unknown.
     """
     if isinstance(source, Mapping):
         if not source:
@@ -437,7 +475,8 @@ def find_tables(
             return None
         if os.path.isdir(path):
             raise _no_files_error(path, "a folder without such files")
-        raise _no_files_error(path, "no such file or folder, and no file that matches")
+        description = "no such file or folder, and no file that matches"
+        raise _no_files_error(path, description, MissingFileError)
     return [table_of_file(name, quoting) for name in paths]
 
 
@@ -539,5 +578,8 @@ def suffix_of(path: str) -> str:
     return os.path.splitext(path.lower().removesuffix(".gz"))[1]
 
 
-def _no_files_error(path: str, description: str) -> CorpusError:
-    return bad_value(shown_path(path), None, None, Unquoted(description), EXPECTED_FILES, ADVICE)
+def _no_files_error(
+    path: str, description: str, kind: type[CorpusError] = CorpusError
+) -> CorpusError:
+    found = Unquoted(description)
+    return bad_value(shown_path(path), None, None, found, EXPECTED_FILES, ADVICE, kind)

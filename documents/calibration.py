@@ -23,6 +23,7 @@ from scipy.special import expit, logit
 from modeling_tmde import TmdeError
 from tmde.data.io import replacing
 from tmde.documents.mining import ScoredPairs
+from tmde.documents.model_probes import DECIMALS, SENTENCES, probe_vectors
 from tmde.documents.number_agreement import numbers_agree
 from tmde.documents.unit_rows import largest, products, slices
 from tmde.embedding.document_embedder import DocumentEmbedder
@@ -32,14 +33,7 @@ from tmde.embedding.packaged_models import packaged_folder
 DEFAULT_SHARE = 0.5
 # A pair whose neighbors are this far away has no margin that means anything.
 _SMALLEST_MEAN = 0.05
-_PROBES = (
-    "Die Brücke ist bis Freitag gesperrt.",
-    "The bridge is closed until Friday.",
-    "Il gatto dorme sul tavolo.",
-    "Les taux d'intérêt ont encore augmenté.",
-)
 _COMPARED_PAIRS = 512  # that are compared with all other texts at once
-_PROBE_DECIMALS = 4
 _SAME_MODEL = 0.02  # What 8-bit weights and bfloat16 change is less.
 # What the columns of the evidence are, in their order.
 EVIDENCE = ("ratio", "cosine", "length", "length_difference", "numbers_differ")
@@ -47,13 +41,10 @@ EVIDENCE = ("ratio", "cosine", "length", "length_difference", "numbers_differ")
 
 def probe_cosines(embedder: DocumentEmbedder) -> list[float]:
     """Return the cosines of every two of some texts, by which a model is recognized."""
-    language = embedder.model.config.languages[0] if embedder.needs_language else None
-    vectors = embedder.encode(
-        list(_PROBES), language=language, show_progress_bar=False, normalize=True
-    )
-    cosines = np.asarray(vectors) @ np.asarray(vectors).T
-    upper = np.triu_indices(len(_PROBES), k=1)
-    return [round(cosine, _PROBE_DECIMALS) for cosine in cosines[upper].tolist()]
+    vectors = probe_vectors(embedder)[: len(SENTENCES)]
+    cosines = vectors @ vectors.T
+    upper = np.triu_indices(len(vectors), k=1)
+    return [round(cosine, DECIMALS) for cosine in cosines[upper].tolist()]
 
 
 def check_share(share: float) -> None:

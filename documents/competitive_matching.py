@@ -108,7 +108,7 @@ def competitive_matching(
         threshold: The lowest score of a pair; None for any.
     """
     lists = _CandidateLists(scorer, rows, columns)
-    heap = [(-score, place) for place, score in enumerate(lists.first_scores())]
+    heap = [(-score, place) for place, score in enumerate(lists.scores[:, 0].tolist())]
     heapq.heapify(heap)
     while heap and lists.free_count:
         negative_score, place = heapq.heappop(heap)
@@ -147,10 +147,6 @@ class _CandidateLists:
         self.is_free[columns] = True
         self.is_waiting = np.ones(len(rows), bool)  # the rows without a pair
         self.columns, self.scores = scorer.best(rows, columns, self.width)  # (rows, width)
-
-    def first_scores(self) -> list[float]:
-        """Return the highest score of each row."""
-        return self.scores[:, 0].tolist()
 
     def best_free(self, place: int) -> tuple[int, float, bool]:
         """Return the best free candidate of a row, its score and True.

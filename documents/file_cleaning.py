@@ -72,7 +72,7 @@ class CleaningReport:
 
 
 def clean_files(
-    sources: str | Sequence[str],
+    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
     *,
     removed: str | os.PathLike[str] | None = None,
@@ -112,7 +112,7 @@ def clean_files(
     Raises:
         TmdeError: A source, the model or an argument cannot be used.
     """
-    inputs = [sources] if isinstance(sources, str) else sources
+    inputs = [sources] if isinstance(sources, (str, os.PathLike)) else sources
     target = checked_output(output, (".jsonl", ".parquet", ".tsv"), inputs=inputs)
     removed_target = None
     if removed is not None:
@@ -123,7 +123,7 @@ def clean_files(
     )
     codes = sorted(rows.features["translation"])
     merged = MergedLanguages(codes, is_chosen=languages is not None or columns is not None)
-    _check_languages(merged, codes, sources)
+    _check_languages(merged, codes, inputs)
     has_documents = any(value is not None for value in rows[DOCUMENT_ID])
     report = CleaningReport(Path(output), None if removed is None else Path(removed), len(rows))
     with ExitStack() as stack:
@@ -185,11 +185,11 @@ def _reasons_without(skip: Sequence[str]) -> list[Reason]:
 
 
 def _check_languages(
-    merged: MergedLanguages, codes: list[str], sources: str | Sequence[str]
+    merged: MergedLanguages, codes: list[str], sources: Iterable[str | os.PathLike[str]]
 ) -> None:
     """Raise `TmdeError` if all texts are in one language."""
     if len(merged.languages) < FEWEST_TEXTS:
-        named = sources if isinstance(sources, str) else ", ".join(sources)
+        named = ", ".join(map(os.fspath, sources))
         raise TmdeError(
             f"{named}: found texts in one language ({', '.join(codes)}), expected two; to compare "
             f"these, give languages={','.join(codes)}"

@@ -120,6 +120,7 @@ def index_files(
     """
     start = time.perf_counter()
     folder = Path(folder)
+    path = None if source is None else os.fspath(source)
     loading = dict(loading or {})
     changes = Changes()
     empty = 0
@@ -128,7 +129,7 @@ def index_files(
         without_truncation_warnings(),
         errors_about(folder, prefix=False),
     ):
-        if source is None:
+        if path is None:
             index = DocumentIndex.open(folder)
             _check_sizes(index, precision, truncate_dim)
             stack.enter_context(index.writing())
@@ -136,7 +137,7 @@ def index_files(
         else:
             documents = Documents(
                 stack,
-                os.fspath(source),
+                path,
                 format,
                 field,
                 True,

@@ -27,7 +27,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-import pandas
 import pyarrow as pa
 import torch
 from filelock import FileLock, Timeout
@@ -419,7 +418,7 @@ class DocumentIndex:
             texts: n strings that are not empty.
             metadata: n mappings. Each name is a column with one type: string, whole number,
                 number, bool, or a list of one of those; whole numbers widen to numbers. Other
-                values are kept as strings, mappings as JSON; NaN and infinity are no values.
+                values are kept as strings, mappings as JSON; NaN, NaT and infinity are no values.
                 `language` (a code) is used to split the text into the sentences of a snippet.
             vectors: (n, d) of any length, or (n, `truncate_dim`); None: the texts are embedded.
             language: One code or n, for an embedder that needs it or splits documents into
@@ -484,46 +483,6 @@ class DocumentIndex:
         rows = ({"id": id, "metadata": stored_values(values)} for id, values in documents)
         with self.writing():
             self._table.expect(rows)
-
-    def upsert_table(
-        self,
-        table: Any,
-        id: str | None = "id",
-        text: str = "text",
-        language: str | Sequence[str | None] | None = None,
-    ) -> Changes:
-        """Add or replace the rows of a table in one commit; its other columns become metadata.
-
-        Args:
-            table: A DataFrame of pandas, a `datasets.Dataset`, or a list of mappings.
-            id: The column of the ids, which are kept as strings, 1.0 as "1": a column of integers
-                with a gap was made one of floats by pandas. None: the rows are numbered from 0, so
-                that a table with the same order updates them.
-            text: The column of the texts.
-            language: See `upsert`.
-
-        Raises:
-            TmdeError: There is no such column, a row has no id, or see `upsert`.
-
-        Example:
-            ```python
-            index.upsert_table(pandas.read_csv("news.csv"), text="body")
-            ```
-        """
-        ids: list[str] = []
-        texts: list[str] = []
-        metadata: list[dict[str, Any]] = []
-        for number, row in enumerate(_rows_of_table(table)):
-            for name in (id, text):
-                if name is not None and name not in row:
-                    raise TmdeError(
-                        f"table: found the columns {sorted(row)}, expected {name!r}; name the "
-                        "columns by id= and text= (id=None numbers the rows)"
-                    )
-            ids.append(str(number) if id is None else _id_of_row(row[id], id, number))
-            texts.append(row[text])
-            metadata.append(_metadata_of_row(row, (id, text)))
-        return self.upsert(ids, texts, metadata, language=language)
 
     def _rows(
         self,
@@ -914,57 +873,6 @@ def _codes_of_documents(
             "one string for all"
         )
     return codes
-
-
-def _rows_of_table(table: Any) -> Iterator[Mapping[str, Any]]:
-    """Iterate over the rows of a DataFrame, a dataset, or a list of mappings."""
-    rows = table
-    if hasattr(table, "to_dict") and hasattr(table, "columns"):  # a DataFrame
-        rows = table.to_dict("records")
-    for row in rows:
-        if not isinstance(row, Mapping):
-            raise TmdeError(
-                f"table: found a row of type {type(row).__name__}, expected a DataFrame, a "
-                "datasets.Dataset, or a list of mappings; lists of ids and texts go to upsert()"
-            )
-        yield row
-
-
-def _id_of_row(value: Any, column: str, number: int) -> str:
-    """Return the id of a row as a string.
-
-    Args:
-        value: What the table has in the column of the ids.
-        column: The name of that column.
-        number: The number of the row, from 0.
-
-    Raises:
-        TmdeError: There is no value.
-    """
-    if _is_missing(value):
-        raise TmdeError(
-            f"table: row {number} has no id in the column {column!r} (found {value!r}); give every "
-            "row an id, leave the row out, or number the rows by id=None"
-        )
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
-
-
-def _metadata_of_row(row: Mapping[str, Any], other_columns: Sequence[str | None]) -> dict[str, Any]:
-    """Return the columns of a row that are metadata, without those that have no value."""
-    metadata = {}
-    for name, value in row.items():
-        if name not in other_columns and not _is_missing(value):
-            metadata[name] = value
-    return metadata
-
-
-def _is_missing(value: Any) -> bool:
-    """Return whether a cell has no value: None, or what pandas has for it (NaN, NaT, NA)."""
-    if not pandas.api.types.is_scalar(value):
-        return False  # A list is a value, whatever its elements are.
-    return bool(pandas.isna(value))
 
 
 def _texts_of_queries(queries: Sequence[str] | np.ndarray, mode: str) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
+import pandas
 import pyarrow as pa
 
 from modeling_tmde import TmdeError
@@ -92,7 +93,7 @@ def _percent_encoded(match: re.Match[str]) -> str:
 def stored_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata as they are stored, without names that have no value.
 
-    NaN and infinity, which pandas and parquet write for missing numbers, are no values.
+    What pandas and parquet write for missing values (NaN, infinity, NaT, NA) are no values.
     """
     values = {}
     for name, value in metadata.items():
@@ -129,6 +130,8 @@ def _stored_scalar(value: Any) -> Any:
         return value if _INT64.min <= value <= _INT64.max else str(value)
     if isinstance(value, Mapping | list | tuple):
         return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    if pandas.isna(value):
+        return None
     return str(value)
 
 

@@ -12,25 +12,17 @@ import numpy.typing as npt
 
 from modeling_tmde import TmdeError
 from tmde.data.io import write_atomically
+from tmde.documents.model_probes import DECIMALS, probe_vectors
 from tmde.documents.unit_rows import unit_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.packaged_models import packaged_name
 from tmde.embedding.sentence_density import SentenceDensity
 
 SETTINGS = "index.json"  # A folder with this file is an index.
-FORMAT = 2  # of the table
+FORMAT = 3  # of the table
 DENSITY = "density.npz"  # the density by which an embedder weights sentences, if it does
 
-# An embedder is recognized by its vectors of these texts. A moved folder, an update of the package
-# and (nearly) another dtype or device leave them alone, but any two trainings differ in them.
-PROBES = (
-    "Der Ausschuss hat 1998 beschlossen, die Brücke zu sperren. "
-    "The bridge is closed, but the river is not.",
-    "Il gatto dorme sul tavolo mentre fuori piove. "
-    "¿Cuántas lenguas hablan los niños? Le prix est de 42 euros.",
-)
 SAME_MODEL = 0.995  # cosine of two vectors of a probe; 8-bit weights stay above
-PROBE_DECIMALS = 4
 
 # Arguments of `DocumentEmbedder.from_pretrained` that are stored.
 _LOADING_OPTIONS = (
@@ -87,7 +79,7 @@ def describe_embedder(
     if isinstance(embedder.aggregation, SentenceDensity):
         embedder.aggregation.save(folder / DENSITY)
     splits_sentences = settings["long_documents"] == "sentences"
-    probes = np.round(_probe_vectors(embedder).astype(float), PROBE_DECIMALS)
+    probes = np.round(probe_vectors(embedder).astype(float), DECIMALS)
     settings["model"] = _model_name(embedder)
     settings["revision"] = revision
     settings["uses_language"] = embedder.needs_language or splits_sentences
@@ -101,7 +93,7 @@ def loading_options(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
     for name in _LOADING_OPTIONS:
         if settings.get(name) is not None:
             options[name] = settings[name]
-    if _is_density(options.get("aggregation")):
+    if str(options.get("aggregation")).startswith("density"):
         options["aggregation"] = str(folder / DENSITY)
     return options
 
@@ -117,7 +109,7 @@ def check_embedder(
                 f"{folder}: {name} is {stored.get(name)!r}, that of the embedder {value!r}"
             )
     stored_vectors = checked_unit_vectors(stored["probes"], dimension, "probes")
-    cosines = np.sum(_probe_vectors(embedder) * stored_vectors, axis=1)
+    cosines = np.sum(probe_vectors(embedder) * stored_vectors, axis=1)
     if not (cosines >= SAME_MODEL).all():
         raise TmdeError(
             f"{folder}: was made with another model, {stored['model']} (cosines "
@@ -156,10 +148,6 @@ def _comparable_settings(embedder: DocumentEmbedder) -> dict[str, Any]:
     return settings | embedder.long_document_settings
 
 
-def _is_density(aggregation: object) -> bool:
-    return isinstance(aggregation, str) and aggregation.startswith("density")
-
-
 def _model_name(embedder: DocumentEmbedder) -> str:
     """Return the name by which the model is found again."""
     name = str(embedder.model.name_or_path)
@@ -169,12 +157,3 @@ def _model_name(embedder: DocumentEmbedder) -> str:
     if os.path.isdir(name):
         return os.path.abspath(name)
     return name
-
-
-def _probe_vectors(embedder: DocumentEmbedder) -> np.ndarray:
-    """Return the unit vectors of the probes, (2, d)."""
-    language = embedder.model.config.languages[0] if embedder.needs_language else None
-    vectors = embedder.encode(
-        list(PROBES), language=language, show_progress_bar=False, normalize=True
-    )
-    return np.asarray(vectors)

@@ -188,7 +188,7 @@ class Lawdr:
             "density": None if self.density is None else asdict(self.density),
         }
         about = {"settings": settings, "languages": self.languages_}
-        arrays: dict[str, Any] = {"about": np.array(json.dumps(about, default=_plain_number))}
+        arrays: dict[str, Any] = {"about": np.array(json.dumps(about, default=np.generic.item))}
         for number, language in enumerate(self.languages_):
             if self.debiaser_ is not None:
                 arrays[f"{number}/directions"] = self.debiaser_.components_[language]
@@ -262,11 +262,6 @@ class Lawdr:
             for language, rows in rows_by_language(languages, len(vectors)).items():
                 weights[rows, 0] = self.densities_[language].weights(vectors[rows])
         return weights
-
-
-def _plain_number(value: np.generic) -> int | float:
-    """Return a number of numpy as one of Python, which JSON can hold."""
-    return value.item()
 
 
 def _density_key(number: int, name: str) -> str:

@@ -1,5 +1,6 @@
 """Calibrate a model: fit probabilities to parallel text, and say how good they are."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import precision_score, recall_score
 
 from modeling_tmde import TmdeError
 from tmde.data import load_parallel
@@ -22,12 +24,7 @@ from tmde.documents.calibration_fit import (
     split_by_row,
 )
 from tmde.documents.corpus_writer import checked_output
-from tmde.documents.reliability import (
-    ThresholdQuality,
-    expected_calibration_error,
-    reliability_bins,
-    threshold_quality,
-)
+from tmde.documents.reliability import expected_calibration_error, reliability_bins
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.model_files import CALIBRATION_FILE
 from tmde.embedding.opening import open_embedder, without_truncation_warnings
@@ -46,13 +43,16 @@ class CalibrationReport:
         calibration: The calibration.
         error: The expected calibration error of another calibration, which was fitted to four
             fifths of the rows, on the others: 0 is perfect.
-        quality: Precision and recall of the pairs of these with a probability of 0.9 or more.
+        precision: The share of right pairs among those with a probability of 0.9 or more; NaN if
+            there are none.
+        recall: The share of the right pairs that has such a probability.
     """
 
     output: Path
     calibration: Calibration
     error: float
-    quality: ThresholdQuality
+    precision: float
+    recall: float
 
     def sentences(self) -> list[str]:
         """Return the report as sentences for people."""
@@ -60,12 +60,10 @@ class CalibrationReport:
             "Fitted to four fifths of the rows, measured on the others: expected calibration error "
             f"{self.error:.3f}"
         )
-        precision = self.quality.precision
-        recall = self.quality.recall
-        if precision is not None and recall is not None:
+        if not math.isnan(self.precision):
             measured += (
-                f"; a least probability of {_STATED_PROBABILITY} keeps {recall:.1%} of the right "
-                f"pairs, and {precision:.1%} of what it keeps is right"
+                f"; a least probability of {_STATED_PROBABILITY} keeps {self.recall:.1%} of the "
+                f"right pairs, and {self.precision:.1%} of what it keeps is right"
             )
         languages = ", ".join(self.calibration.languages)
         return [measured, f"{self.calibration.pairs:,} pairs of {languages} -> {self.output}"]
@@ -111,9 +109,9 @@ def calibrate_model(
     with without_truncation_warnings():
         vectors = embed_pairs(texts, embedder)
     calibration = fit_calibration(vectors, embedder, seed)
-    error, quality = _quality(vectors, rows, embedder, seed)
+    error, precision, recall = _quality(vectors, rows, embedder, seed)
     calibration.save(target)
-    return CalibrationReport(path, calibration, error, quality)
+    return CalibrationReport(path, calibration, error, precision, recall)
 
 
 def calibration_file(model: str) -> Path:
@@ -136,8 +134,12 @@ def _quality(
     rows: Sequence[Mapping[str, str | None]],
     embedder: DocumentEmbedder,
     seed: int,
-) -> tuple[float, ThresholdQuality]:
-    """Fit to a part of the rows, and measure how well the probabilities of the others hold."""
+) -> tuple[float, float, float]:
+    """Fit to a part of the rows, and measure how well the probabilities of the others hold.
+
+    Returns:
+        The error, the precision and the recall of a [`CalibrationReport`].
+    """
     # At random: every fifth row may be of one kind.
     is_kept_back = np.random.default_rng(seed).random(len(rows)) < _KEPT_BACK
     known, unseen = split_by_row(vectors, rows, is_kept_back)
@@ -145,5 +147,7 @@ def _quality(
     mined = mined_evidence(unseen, FIT_SHARE, seed)
     probabilities = calibration.probabilities(mined.evidence, FIT_SHARE)
     bins = reliability_bins(probabilities, mined.is_right)
-    quality = threshold_quality(probabilities, mined.is_right, _STATED_PROBABILITY)
-    return expected_calibration_error(bins), quality
+    is_kept = probabilities >= _STATED_PROBABILITY
+    precision = precision_score(mined.is_right, is_kept, zero_division=math.nan)
+    recall = recall_score(mined.is_right, is_kept)
+    return expected_calibration_error(bins), float(precision), float(recall)

@@ -69,33 +69,3 @@ def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
     counts = [bin.count for bin in bins]
     distances = [abs(bin.mean_probability - bin.right_share) for bin in bins]
     return float(np.average(distances, weights=counts))
-
-
-@dataclass(frozen=True)
-class ThresholdQuality:
-    """Precision and recall at a minimum probability.
-
-    Attributes:
-        precision: The share of the kept pairs that is right; None if none is kept.
-        recall: The share of the right pairs that is kept; None if none is right.
-    """
-
-    precision: float | None
-    recall: float | None
-
-
-def threshold_quality(
-    probabilities: np.ndarray, is_right: np.ndarray, min_probability: float
-) -> ThresholdQuality:
-    """Return precision and recall at a minimum probability.
-
-    Args:
-        probabilities: (p,).
-        is_right: Whether each pair is right, (p,) bool.
-        min_probability: The minimum probability of a pair that is kept.
-    """
-    is_kept = probabilities >= min_probability
-    right_kept = int((is_kept & is_right).sum())
-    precision = right_kept / int(is_kept.sum()) if is_kept.any() else None
-    recall = right_kept / int(is_right.sum()) if is_right.any() else None
-    return ThresholdQuality(precision, recall)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.labeled_tables import choose_languages
 from tmde.data.lines import read_lines
+from tmde.data.parts import pair_of
 
 from .base import (
     AlignmentData,
@@ -21,7 +22,7 @@ from .base import (
     Source,
     Task,
 )
-from .sources import lawdr_settings, pair_of, provenance_of, source_of
+from .sources import lawdr_settings, provenance_of, source_of
 
 Documents = dict[str, str]  # text by id
 LanguagePair = tuple[str, str]

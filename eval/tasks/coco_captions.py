@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tmde.data.checks import Unquoted, bad_value
-from tmde.data.labeled_tables import choose_languages, read_columns
+from tmde.data.labeled_tables import choose_languages, read_columns, split_of
 from tmde.data.lines import read_lines
 from tmde.data.tables import Table
 
@@ -27,16 +27,6 @@ from .sources import (
 
 FEATURES_NAME = "image_features.npy"
 IDS_NAME = "image_ids.txt"
-# The names of splits, and ours. `restval` are the images of COCO's validation set that Karpathy
-# trains on.
-SPLITS = {
-    "train": "train",
-    "restval": "train",
-    "dev": "dev",
-    "val": "dev",
-    "validation": "dev",
-    "test": "test",
-}
 KARPATHY_IMAGES = {"train": 113_287, "dev": 5_000, "test": 5_000}
 FEWEST_IMAGES = 2  # One image alone is always found.
 _CHECKED_ROWS = 4096  # Rows of features that are checked at a time: 32 MiB of ResNet-101's.
@@ -215,11 +205,11 @@ class _ImageCaptions:
                 captions.append(columns["caption"][position])
 
     def _read_split(self, place: str, number: int, name: str) -> str:
-        if name not in SPLITS:
-            raise bad_value(
-                place, number, "split", name, f"one of {', '.join(SPLITS)}", "Rename the split."
-            )
-        return SPLITS[name]
+        split = split_of(name)
+        if split not in SPLIT_ORDER:
+            expected = f"one of {', '.join(SPLIT_ORDER)}"
+            raise bad_value(place, number, "split", name, expected, "Rename the split.")
+        return split
 
     def splits(self, place: str) -> dict[str, CaptionedImages]:
         """Return the splits, with images in the order of their first captions.

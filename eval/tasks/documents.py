@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from tmde.data.checks import Unquoted, bad_value
-from tmde.data.labeled_tables import SPLIT_NAMES, choose_languages, read_columns
+from tmde.data.labeled_tables import choose_languages, read_columns, split_of
 
 from .base import (
     ClassificationData,
@@ -154,7 +154,7 @@ def _read_documents(
         splits = columns.get("split", [table.split or split] * len(numbers))
         titles = columns.get("title", [None] * len(numbers))
         for row, number in enumerate(numbers):
-            if SPLIT_NAMES.get(splits[row], splits[row]) != split:
+            if split_of(str(splits[row])) != split_of(split):
                 continue
             language = columns["language"][row]
             doc_id = read_id(table.place, number, "doc_id", columns["doc_id"][row])

@@ -15,11 +15,13 @@ A row is a document with these fields:
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tmde.data.checks import Unquoted, bad_value
+from tmde.data.labeled_tables import is_dataset
 from tmde.data.tables import Quoting
 
 from .base import (
@@ -35,7 +37,6 @@ from .document_splits import assign_splits
 from .labeled_rows import (
     ONE_LANGUAGE,
     LabeledRow,
-    is_dataset_of_hub,
     open_labeled,
     read_labeled,
 )
@@ -136,7 +137,7 @@ class LabeledDocuments(Task):
             TaskError: Columns are missing, or a value is bad.
         """
         path = source_of(self, source, ADVICE)
-        if not is_dataset_of_hub(path):
+        if os.path.exists(path) or not is_dataset(path):
             # `load` warns.
             read_labeled(open_labeled(self, path, quoting=quoting), columns or {}, warn=False)
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from tmde.data.checks import Unquoted, bad_value, is_code
+from tmde.data.checks import CorpusError, Unquoted, bad_value, is_code
 from tmde.data.columns import shown_fields
 from tmde.data.document_files import without_side_files
+from tmde.data.labeled_tables import is_dataset, split_of
 from tmde.data.languages import known_code, language_of_locale
-from tmde.data.tables import Quoting, Table, files_in, is_hub_layout, named_format_of
+from tmde.data.tables import Quoting, Table, files_in, named_format_of
 from tmde.data.usual_columns import find_column, usual_column
 
 from .base import Task
-from .sources import open_tables
+from .sources import SPLIT_ORDER, open_tables
 
 logger = logging.getLogger("tmde.eval.tasks")
 
@@ -24,17 +25,6 @@ REQUIRED_FIELDS = ("text", "label")
 FIELDS = (*REQUIRED_FIELDS, "language", "split", "id", "title")
 # Stands for the language of documents whose file names none, in tables: "all → all".
 ONE_LANGUAGE = "all"
-
-SPLIT_NAMES = {
-    "train": "train",
-    "training": "train",
-    "dev": "dev",
-    "validation": "dev",
-    "valid": "dev",
-    "val": "dev",
-    "test": "test",
-}
-_CORRECT_ROW = "Correct or delete the row."
 
 
 class LabeledRow(NamedTuple):
@@ -78,51 +68,37 @@ def open_labeled(
     Raises:
         CorpusError: There is no such file, or its format is unknown.
     """
-    if os.path.isdir(source) and not is_hub_layout(source):
-        tables = []
-        for path in _files_in(source):
-            split = SPLIT_NAMES.get(os.path.basename(path).partition(".")[0].lower())
-            tables.append(_open_file(task, path, split, quoting))
-        if not tables:
-            raise _unreadable(source, "a folder without such a file")
-        return tables
-    if os.path.isfile(source):
-        if not _has_known_suffix(source):
-            raise _unreadable(source, "a file of unknown format")
-        return [_open_file(task, source, None, quoting)]
-    if not os.path.exists(source) and _has_known_suffix(source):
-        raise _unreadable(source, "no such file")
-    return open_tables(task, source, streaming)
-
-
-def _files_in(folder: str) -> list[str]:
-    """Return the files of labeled documents in a folder, sorted."""
-    return without_side_files(list(filter(_has_known_suffix, files_in(folder))))
-
-
-def is_dataset_of_hub(source: str) -> bool:
-    """Return whether a source is no path here and has no suffix of a file."""
-    return not os.path.exists(source) and not _has_known_suffix(source)
-
-
-def _has_known_suffix(path: str) -> bool:
-    return named_format_of(path) is not None
-
-
-def _unreadable(source: str, description: str) -> Exception:
-    return bad_value(
-        source,
-        None,
-        None,
-        Unquoted(description),
-        "a file that ends in .csv, .tsv, .jsonl, .ndjson (or one of these and .gz), or .parquet",
-        "Correct the path, or save the documents in one of these formats.",
-    )
-
-
-def _open_file(task: Task, path: str, split: str | None, quoting: Quoting | None) -> Table:
-    (table,) = open_tables(task, path)
-    return replace(table, split=split, quoting=quoting)
+    if is_dataset(source):
+        return open_tables(task, source, streaming)
+    if os.path.isdir(source):
+        paths = without_side_files(files_in(source))
+        description = "a folder without such a file"
+    elif os.path.isfile(source):
+        paths = [source]
+        description = "a file of unknown format"
+    else:
+        paths = []
+        description = "no such file"
+    tables = []
+    for path in paths:
+        format = named_format_of(path)
+        if format is None:
+            continue
+        split: str | None = split_of(os.path.basename(path).partition(".")[0])
+        if path == source or split not in SPLIT_ORDER:
+            split = None
+        tables.append(Table(format, (path,), quoting=quoting, split=split))
+    if not tables:
+        raise bad_value(
+            source,
+            None,
+            None,
+            Unquoted(description),
+            "a file that ends in .csv, .tsv, .jsonl, .ndjson (or one of these and .gz), or "
+            ".parquet",
+            "Correct the path, or save the documents in one of these formats.",
+        )
+    return tables
 
 
 # ---- Columns
@@ -158,11 +134,10 @@ def read_labeled(
         if warn:
             _tell_other_case(table.place, columns, column_of)
             _warn_of_usual_columns(table, header, column_of)
+        reader = _RowReader(table, column_of, known_languages)
         for number, values in numbered_values:
-            fields = {field: values.get(column) for field, column in column_of.items()}
             # Without ids, a document is known by its place in the order of all.
-            fields.setdefault("id", len(rows) + 1)
-            rows.append(_read_row(table, number, fields, column_of, known_languages))
+            rows.append(reader.read(number, values, default_id=len(rows) + 1))
     rows = _with_ids_by_split(rows)
     _check_ids(rows)
     _check_languages_named(rows)
@@ -273,99 +248,86 @@ def _warn_of_usual_columns(
 # ---- Values
 
 
-def _read_row(
-    table: Table,
-    number: int,
-    fields: Mapping[str, object],
-    column_of: Mapping[str, str],
-    known_languages: Collection[str],
-) -> LabeledRow:
-    """Return a row.
+@dataclass(frozen=True)
+class _RowReader:
+    """Reads the rows of a table.
 
-    Args:
-        table: Its table.
-        number: Its number.
-        fields: The values by field.
-        column_of: The columns by field, for messages.
+    Attributes:
+        table: The table.
+        column_of: The columns by field.
         known_languages: Languages that keep their names, even if they are locales.
-
-    Raises:
-        CorpusError: A value is bad.
     """
-    place = table.place
-    text = fields["text"]
-    if not isinstance(text, str) or not text.strip():
-        raise bad_value(place, number, column_of["text"], text, "a text", _CORRECT_ROW)
-    title = fields.get("title")
-    if title is not None and not isinstance(title, str):
-        raise bad_value(place, number, column_of["title"], title, "a text", _CORRECT_ROW)
-    if title is not None and title.strip():
-        text = f"{title}\n\n{text}"
-    return LabeledRow(
-        place=place,
-        number=number,
-        item_id=_read_name(place, number, column_of.get("id", "id"), fields["id"], "an id"),
-        language=_read_language(place, number, fields, column_of, known_languages),
-        split=_read_split(table, number, fields, column_of),
-        label=_read_label(table, number, fields["label"], column_of["label"]),
-        text=text,
-    )
 
+    table: Table
+    column_of: Mapping[str, str]
+    known_languages: Collection[str]
 
-def _read_label(table: Table, number: int, value: object, column: str) -> str:
-    """Return the name of a class; the columns of datasets may hold numbers of named classes."""
-    class_names = table.class_names.get(column, [])
-    if isinstance(value, int) and 0 <= value < len(class_names):
-        return class_names[value]
-    return _read_name(table.place, number, column, value, "the name of a class")
+    def read(self, number: int, values: Mapping[str, object], default_id: int) -> LabeledRow:
+        """Return a row.
 
+        Args:
+            number: Its number.
+            values: Its values by column.
+            default_id: Its id if the table has no column of ids.
 
-def _read_name(place: str, number: int, column: str, value: object, expected: str) -> str:
-    """Return a string, a whole number or a truth value as a string."""
-    if isinstance(value, str | int) and str(value).strip():
-        return str(value).strip()
-    raise bad_value(place, number, column, value, expected, _CORRECT_ROW)
+        Raises:
+            CorpusError: A value is bad.
+        """
+        fields = {field: values.get(column) for field, column in self.column_of.items()}
+        text = fields["text"]
+        if not isinstance(text, str) or not text.strip():
+            raise self._error(number, "text", text, "a text")
+        title = fields.get("title")
+        if title is not None and not isinstance(title, str):
+            raise self._error(number, "title", title, "a text")
+        if title is not None and title.strip():
+            text = f"{title}\n\n{text}"
+        label = fields["label"]
+        class_names = self.table.class_names.get(self.column_of["label"], [])
+        if isinstance(label, int) and 0 <= label < len(class_names):
+            label = class_names[label]
+        language = ONE_LANGUAGE
+        if "language" in fields:
+            language = self._language_of(number, fields["language"])
+        return LabeledRow(
+            place=self.table.place,
+            number=number,
+            item_id=self._name_of(number, "id", fields.get("id", default_id), "an id"),
+            language=language,
+            split=self._split_of(number, fields.get("split", self.table.split)),
+            label=self._name_of(number, "label", label, "the name of a class"),
+            text=text,
+        )
 
+    def _name_of(self, number: int, field: str, value: object, expected: str) -> str:
+        """Return a string, a whole number or a truth value as a string."""
+        if isinstance(value, str | int) and str(value).strip():
+            return str(value).strip()
+        raise self._error(number, field, value, expected)
 
-def _read_language(
-    place: str,
-    number: int,
-    fields: Mapping[str, object],
-    column_of: Mapping[str, str],
-    known_languages: Collection[str],
-) -> str:
-    """Return the language of a code or a locale, as in parallel text: `de` for `de-AT`."""
-    if "language" not in fields:
-        return ONE_LANGUAGE
-    value = fields["language"]
-    code = ""
-    if isinstance(value, str):
-        code = known_code(value, known_languages) or language_of_locale(value)
-    if not is_code(code):
-        expected = "the code of a language, such as de"
-        raise bad_value(place, number, column_of["language"], value, expected, _CORRECT_ROW)
-    return code
+    def _language_of(self, number: int, value: object) -> str:
+        """Return the language of a code or a locale, as in parallel text: `de` for `de-AT`."""
+        code = ""
+        if isinstance(value, str):
+            code = known_code(value, self.known_languages) or language_of_locale(value)
+        if not is_code(code):
+            expected = "the code of a language, such as de"
+            raise self._error(number, "language", value, expected)
+        return code
 
-
-def _read_split(
-    table: Table, number: int, fields: Mapping[str, object], column_of: Mapping[str, str]
-) -> str | None:
-    """Return the name of the split; None if the source names none."""
-    if "split" in fields:
-        value = fields["split"]
-        column = column_of["split"]
+    def _split_of(self, number: int, value: object) -> str | None:
+        """Return the name of the split; None if the source names none."""
         if value is None or value == "":
             return None
-    elif table.split is not None:
-        value = table.split
-        column = "split"
-    else:
-        return None
-    name = SPLIT_NAMES.get(value.strip().lower()) if isinstance(value, str) else None
-    if name is None:
-        expected = "train, dev (or validation) or test"
-        raise bad_value(table.place, number, column, value, expected, _CORRECT_ROW)
-    return name
+        name = split_of(value) if isinstance(value, str) else None
+        if name not in SPLIT_ORDER:
+            raise self._error(number, "split", value, "train, dev (or validation) or test")
+        return name
+
+    def _error(self, number: int, field: str, value: object, expected: str) -> CorpusError:
+        column = self.column_of.get(field, field)
+        advice = "Correct or delete the row."
+        return bad_value(self.table.place, number, column, value, expected, advice)
 
 
 def _with_ids_by_split(rows: list[LabeledRow]) -> list[LabeledRow]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
-from tmde.data.mldoc import ADVICE, open_mldoc, read_mldoc
+from tmde.data.labeled_tables import choose_languages
+from tmde.data.labeled_texts import MLDOC, RAW_MLDOC
+from tmde.data.mldoc import ADVICE, open_mldoc
 from tmde.data.tables import Table
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
-from .sources import Splits, provenance_of, source_of
+from .sources import provenance_of, read_splits, source_of
 
 logger = logging.getLogger("tmde.eval.tasks")
 
@@ -59,20 +62,19 @@ class MLDoc(Task):
             CorpusError: No source; a missing language; a line without a tab, or with another label.
         """
         source = source_of(self, source, ADVICE)
-        splits: Splits = {}
+        tables = open_mldoc(source, streaming)
+        chosen = choose_languages(source, languages, tables, self.languages)
+        read = partial(_read_split, clean=clean)
         # The order of splits is part of the fingerprint of the data.
-        tables = open_mldoc(source, languages, list(SIZES), streaming, self.languages)
-        for language, tables_of_language in tables.items():
-            splits[language] = {}
-            for name, table in tables_of_language.items():
-                splits[language][name] = _read_split(table, language, name, clean)
+        splits = read_splits(tables, chosen, SIZES, read)
         provenance = provenance_of(self, source, "test", copy=True)
         return ClassificationData(splits, provenance, "ffn")
 
 
 def _read_split(table: Table, language: str, name: str, clean: bool) -> Split:
     """Read a table, and warn if it has not the size of the benchmark."""
-    columns = read_mldoc(table, clean)
+    texts_of_table = MLDOC if clean else RAW_MLDOC
+    _, columns = texts_of_table.read(table)
     texts = columns["text"]
     if len(texts) != SIZES[name]:
         logger.warning(

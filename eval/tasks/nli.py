@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tmde.data.labeled_texts import read_nli
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from tmde.data.labeled_texts import XNLI
 from tmde.data.tables import Table
 
 from .base import Split
@@ -14,7 +18,7 @@ def read_pairs(
     max_train: int | None,
     seed: int,
     language: str | None = None,
-    left_out_label: int | None = None,
+    batches: Iterable[pa.RecordBatch] | None = None,
 ) -> Split:
     """Read the columns premise, hypothesis and label of a table.
 
@@ -26,7 +30,7 @@ def read_pairs(
         max_train: Of a train table, at most that many rows: the first after a shuffle.
         seed: Seed of that shuffle.
         language: The language of the texts, if it is not that of their place in the data.
-        left_out_label: The label of rows that are left out, with a log of their number.
+        batches: The rows to read; None for all.
 
     Raises:
         CorpusError: A column is missing, a text is none, or a label is none of the three.
@@ -34,7 +38,7 @@ def read_pairs(
     head = None
     if name == "train" and max_train is not None:
         head = (max_train, seed)
-    numbers, columns = read_nli(table, head, left_out_label)
+    numbers, columns = XNLI.read(table, head, batches)
     return Split(
         ids=[f"{name}:{number - 1}" for number in numbers],
         texts=columns["premise"],

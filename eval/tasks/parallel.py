@@ -11,11 +11,12 @@ import datasets
 
 from tmde.data import load_parallel
 from tmde.data.checks import Unquoted, bad_value
-from tmde.data.labeled_tables import choose_languages, config_names, is_dataset
-from tmde.data.parts import select_configs
+from tmde.data.labeled_tables import choose_languages, is_dataset
+from tmde.data.parts import language_pairs, pair_of, select_configs
+from tmde.data.tables import config_names
 
 from .base import Languages, Provenance, RetrievalData, Source, Task
-from .sources import Row, aligned, check_count, pair_of, provenance_of, source_of
+from .sources import Row, aligned, check_count, provenance_of, source_of
 
 AnyDataset: TypeAlias = datasets.Dataset | datasets.IterableDataset
 Parts = dict[str | None, AnyDataset]
@@ -48,9 +49,12 @@ def open_parts(
     configs: Sequence[str | None] = [config]
     if config is None and is_dataset(source):
         names = config_names(source)
-        available = _languages_of_pairs(names, pivot)
+        available: set[str] = set()
+        for pair in language_pairs(names).values():
+            if pivot is None or pivot in pair:
+                available |= pair
         if available:
-            languages = choose_languages(source, languages, available, defaults)
+            languages = choose_languages(source, languages, sorted(available), defaults)
         pivots = None if pivot is None else [pivot]
         configs = select_configs(names, languages, pivots, source)
     parts: Parts = {}
@@ -63,16 +67,6 @@ def open_parts(
     for part in parts.values():
         loaded_languages += part.features["translation"]
     return choose_languages(source, languages, loaded_languages, defaults), parts
-
-
-def _languages_of_pairs(config_names: Iterable[str], pivot: str | None) -> list[str]:
-    """Return the sorted languages of the configs that are pairs, with the pivot if there is one."""
-    languages: set[str] = set()
-    for name in config_names:
-        pair = pair_of(name)
-        if pair is not None and (pivot is None or pivot in pair):
-            languages.update(pair)
-    return sorted(languages)
 
 
 def rows_of(part: AnyDataset, languages: Sequence[str] = ()) -> Iterator[Row]:

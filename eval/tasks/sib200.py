@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tmde.data.labeled_tables import choose_languages, is_dataset
-from tmde.data.labeled_texts import SIB200 as SOURCE
-from tmde.data.labeled_texts import open_sib200, sib200_columns
+from tmde.data.labeled_tables import choose_languages, is_dataset, open_configs
+from tmde.data.labeled_texts import SIB200 as TEXTS
 from tmde.data.languages import iso_of_flores
 from tmde.data.tables import Table
 
@@ -16,6 +15,7 @@ from .sources import (
     labeled_splits,
     named_files,
     provenance_of,
+    read_splits,
     source_of,
 )
 
@@ -35,7 +35,7 @@ class SIB200(Task):
         url="https://github.com/dadelani/sib-200",
     )
     languages = ("de", "en", "es", "fr", "it")
-    default_source = SOURCE
+    default_source = TEXTS.source
     local_names = ("eval/sib200.parquet", "sib200.parquet")
 
     def load(
@@ -58,21 +58,13 @@ class SIB200(Task):
         source = source_of(self, source)
         requested = list(map(iso_of_flores, languages or ()))
         if is_dataset(source) and not named_files(self, source):
-            splits = self._read_configs(source, requested, streaming)
+            tables = open_configs(source, streaming, iso_of_flores)
+            chosen = choose_languages(source, requested, tables, self.languages)
+            splits = read_splits(tables, chosen, SPLIT_ORDER, _read_split)
         else:
             splits = self._read_files(source, requested)
         check_parallel(source, splits)
         return ClassificationData(splits, provenance_of(self, source, "test", copy=True))
-
-    def _read_configs(self, source: str, languages: Languages, streaming: bool) -> Splits:
-        """Read a dataset with a config for each language."""
-        tables = open_sib200(source, languages or (), SPLIT_ORDER, streaming, self.languages)
-        splits: Splits = {}
-        for language, tables_of_language in tables.items():
-            splits[language] = {}
-            for name, table in tables_of_language.items():
-                splits[language][name] = _read_split(table)
-        return splits
 
     def _read_files(self, source: str, languages: Languages) -> Splits:
         """Read files with the rows of all languages."""
@@ -83,7 +75,6 @@ class SIB200(Task):
         return {language: splits[language] for language in chosen}
 
 
-def _read_split(table: Table) -> Split:
-    """Read a split of one language."""
-    columns = sib200_columns(table)
+def _read_split(table: Table, language: str, name: str) -> Split:
+    _, columns = TEXTS.read(table)
     return Split(columns["index_id"], columns["text"], columns["category"], place=table.place)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+
+import pyarrow as pa
+
 from tmde.data.checks import Unquoted, bad_value
-from tmde.data.labeled_tables import (
-    choose_languages,
-    config_names,
-    is_dataset,
-    open_splits,
-)
+from tmde.data.labeled_tables import choose_languages, open_configs
+from tmde.data.tables import Table, values_of
 
 from .base import ClassificationData, Languages, Provenance, Source, Task
 from .nli import read_pairs
 from .sources import SPLIT_ORDER, check_count, provenance_of, source_of
+
+logger = logging.getLogger("tmde.eval.tasks")
 
 NO_GOLD_LABEL = -1  # The label of pairs on which the annotators did not agree.
 
@@ -63,38 +66,45 @@ class SNLI(Task):
         source = source_of(self, source)
         check_count(self, "max_train", max_train)
         choose_languages(source, languages, ["en"])
+        tables = _open_config(source, streaming)
         splits = {}
-        for name, table in open_splits(
-            source, _find_config(source), SPLIT_ORDER, streaming
-        ).items():
-            splits[name] = read_pairs(table, name, max_train, seed, left_out_label=NO_GOLD_LABEL)
+        for name in SPLIT_ORDER:
+            if name in tables:
+                table = tables[name]
+                batches = _with_gold_label(table)
+                splits[name] = read_pairs(table, name, max_train, seed, batches=batches)
         provenance = provenance_of(self, source, "test", copy=True)
         return ClassificationData({"en": splits}, provenance, "ffn_512")
 
 
-def _find_config(source: str) -> str:
-    """Return the one config of a dataset.
+def _open_config(source: str, streaming: bool) -> Mapping[str, Table]:
+    """Return the splits of a dataset with one config.
 
     Raises:
         CorpusError: It is no dataset, or it has several configs.
     """
-    if not is_dataset(source):
+    configs = open_configs(source, streaming)
+    if len(configs) != 1:
         raise bad_value(
             source,
             None,
             None,
-            Unquoted("no dataset"),
-            "a dataset of the Hub, or a folder laid out like one",
-            "Write a README.md that lists the config and its splits.",
-        )
-    names = config_names(source)
-    if len(names) != 1:
-        raise bad_value(
-            source,
-            None,
-            None,
-            Unquoted(f"the configs {', '.join(names)}"),
+            Unquoted(f"the configs {', '.join(configs)}"),
             "one config",
             "The task xnli reads a config for each language.",
         )
-    return names[0]
+    (tables,) = configs.values()
+    return tables
+
+
+def _with_gold_label(table: Table) -> list[pa.RecordBatch]:
+    """Return the rows on whose label annotators agreed, and log the number of the others."""
+    batches = []
+    left_out = 0
+    for batch in table.batches():
+        has_label = [value != NO_GOLD_LABEL for value in values_of(batch, "label")]
+        batches.append(batch.filter(pa.array(has_label, pa.bool_())))
+        left_out += len(batch) - len(batches[-1])
+    if left_out:
+        logger.info("%s: left out %d pairs without a gold label", table.place, left_out)
+    return batches

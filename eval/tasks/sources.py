@@ -6,23 +6,16 @@ import glob
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import datasets
 import pandas as pd
 
-from tmde.data.checks import CorpusError, bad_value, is_code
-from tmde.data.labeled_tables import (
-    SPLIT_NAMES,
-    config_names,
-    is_dataset,
-    open_split,
-    read_columns,
-    read_labels,
-)
-from tmde.data.tables import Table, find_tables, named_format_of
+from tmde.data.checks import CorpusError, bad_value
+from tmde.data.labeled_tables import SPLIT_NAMES, is_dataset, read_columns, read_labels
+from tmde.data.tables import Table, config_names, find_tables, named_format_of, open_split
 
 from .base import (
     LawdrRank,
@@ -120,6 +113,29 @@ def read_score(place: str, number: int, value: Any) -> float:
             place, number, "score", value, "a finite number", "Correct or delete the row."
         )
     return score
+
+
+def read_splits(
+    tables: Mapping[str, Mapping[str, Table]],
+    languages: Iterable[str],
+    names: Iterable[str],
+    read: Callable[[Table, str, str], Split],
+) -> Splits:
+    """Return the splits that a source has, by language and name.
+
+    Args:
+        tables: The tables by language and split.
+        languages: The languages to read.
+        names: The splits to read, in order.
+        read: Reads a table, given its language and split.
+    """
+    splits: Splits = {}
+    for language in languages:
+        splits[language] = {}
+        for name in names:
+            if name in tables[language]:
+                splits[language][name] = read(tables[language][name], language, name)
+    return splits
 
 
 def labeled_splits(
@@ -285,14 +301,6 @@ def provenance_of(task: Task, source: str, split: str | None, copy: bool = False
     if not os.path.exists(source) and is_dataset(source):
         hub_id = source
     return replace(provenance, hub_id=hub_id, source=source, split=split)
-
-
-def pair_of(name: str) -> tuple[str, str] | None:
-    """Return the languages of a name such as `de-en`, or None if it is no pair of codes."""
-    codes = tuple(name.split("-"))
-    if len(codes) == 2 and all(map(is_code, codes)):
-        return codes
-    return None
 
 
 def aligned(

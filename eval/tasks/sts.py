@@ -7,14 +7,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tmde.data.checks import Unquoted, bad_value
-from tmde.data.labeled_tables import (
-    choose_languages,
-    config_names,
-    is_dataset,
-    open_split,
-    read_columns,
-)
-from tmde.data.tables import Table
+from tmde.data.labeled_tables import choose_languages, is_dataset, read_columns
+from tmde.data.parts import pair_of
+from tmde.data.tables import Table, config_names, open_split
 
 from .base import (
     Languages,
@@ -25,7 +20,7 @@ from .base import (
     Source,
     Task,
 )
-from .sources import open_tables, pair_of, provenance_of, read_score, source_of
+from .sources import open_tables, provenance_of, read_score, source_of
 
 LanguagePair = tuple[str, str]
 
@@ -69,8 +64,8 @@ class STS(Task):
         if is_dataset(source):
             tested_split = split
             for pair in self._choose_configs(source, languages):
-                table = open_split(source, "-".join(pair), split, streaming)
-                _read_table(table, "-".join(pair), by_languages, has_lang_column=False)
+                split_table = open_split(source, "-".join(pair), split, streaming)
+                _read_table(split_table, "-".join(pair), by_languages, has_lang_column=False)
         else:
             tested_split = None
             for table in open_tables(self, source):

@@ -8,17 +8,13 @@ from collections.abc import Iterator
 
 from tmde.data import load_parallel
 from tmde.data.checks import bad_value
-from tmde.data.labeled_tables import (
-    choose_languages,
-    config_names,
-    is_dataset,
-    open_split,
-    read_columns,
-)
+from tmde.data.labeled_tables import choose_languages, is_dataset, read_columns
 from tmde.data.languages import two_letter_code
+from tmde.data.parts import pair_of
+from tmde.data.tables import config_names, open_split
 
 from .base import Languages, Provenance, RetrievalData, Source, Task
-from .sources import Row, aligned, open_tables, pair_of, provenance_of, source_of
+from .sources import Row, aligned, open_tables, provenance_of, source_of
 
 LanguagePair = tuple[str, str]
 

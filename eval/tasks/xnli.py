@@ -10,18 +10,13 @@ from typing import ClassVar
 import datasets
 
 from tmde.data.checks import Unquoted, bad_value
-from tmde.data.labeled_tables import (
-    choose_languages,
-    config_names,
-    is_dataset,
-    open_splits,
-)
-from tmde.data.labeled_texts import XNLI as SOURCE
+from tmde.data.labeled_tables import choose_languages, is_dataset, open_configs
+from tmde.data.labeled_texts import XNLI as TEXTS
 from tmde.data.tables import DatasetTable, Table
 
 from .base import ClassificationData, Languages, Provenance, Source, Task
 from .nli import read_pairs
-from .sources import Splits, check_count, check_parallel, provenance_of, source_of
+from .sources import SPLIT_ORDER, Splits, check_count, check_parallel, provenance_of, source_of
 
 # The columns of the published files, and what the Hub calls them.
 COLUMNS = {
@@ -73,7 +68,7 @@ class XNLI(Task):
         "vi",
         "zh",
     )
-    default_source: str | None = SOURCE
+    default_source: str | None = TEXTS.source
     train_languages: tuple[str, ...] | None = ("en",)
     monolingual: ClassVar[bool] = False
     translated_into: ClassVar[str | None] = None
@@ -111,27 +106,21 @@ class XNLI(Task):
         check_count(self, "max_train", max_train)
         # A model need not know the language that a test set was translated from.
         defaults = XNLI.languages if self.translated_into else self.languages
+        tables: Mapping[str, Mapping[str, Table]]
         if not self.translated_into and is_dataset(source):
-            published_tables = None
-            available = config_names(source)
+            tables = open_configs(source, streaming)
         else:
-            published_tables = self._open_published(Path(source))
-            available = list(published_tables)
-        chosen = choose_languages(source, languages, available, defaults)
+            tables = self._open_published(Path(source))
+        chosen = choose_languages(source, languages, tables, defaults)
         trained = self._choose_trained(chosen, train_languages)
         splits: Splits = {}
         for language in chosen:
-            names = ["train", "dev", "test"] if language in trained else ["dev", "test"]
-            if published_tables is None:
-                tables = open_splits(source, language, names, streaming)
-            else:
-                tables = published_tables[language]
             by_name = {}
-            for name in names:
-                if name in tables:
-                    by_name[name] = read_pairs(
-                        tables[name], name, max_train, seed, self.translated_into
-                    )
+            for name in SPLIT_ORDER:
+                is_left_out = name == "train" and language not in trained
+                if name in tables[language] and not is_left_out:
+                    table = tables[language][name]
+                    by_name[name] = read_pairs(table, name, max_train, seed, self.translated_into)
             if by_name:
                 splits[language] = by_name
         check_parallel(source, splits)

@@ -253,6 +253,7 @@ def is_filled(pipe) -> bool:
     return fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) != bytes(4)
 
 
+@pytest.mark.nightly
 def test_ctrl_c_in_a_real_process(tmp_path):
     command = [sys.executable, "-m", "tmde", "embed", "pipe.txt", "-o", "new.npy", "-m", "model"]
     os.mkfifo(tmp_path / "pipe.txt")

@@ -100,7 +100,7 @@ def test_mldoc_names_what_it_reads():
 def test_the_splits_of_a_dataset_of_mldoc_are_listed(tmp_path):
     rows = datasets.Dataset.from_dict({"label": ["MCAT"], "text": ["one"]})
     source = write_hub_folder(tmp_path, {"german": {"train": rows, "validation": rows}})
-    with pytest.raises(CorpusError, match="found 'test', expected one of train, validation"):
+    with pytest.raises(CorpusError, match="found 'test', expected one of train, dev"):
         load_mldoc(source, "de", "test")
     with pytest.raises(CorpusError, match=r"'language': found 'fr', expected .*\(de\)"):
         load_mldoc(source, "fr", "test")
@@ -141,7 +141,8 @@ def test_xnli(xnli, streaming):
         {"premise": "Es regnet.", "hypothesis": "Es ist nass.", "label": 2},
     ]
     assert loaded.features["label"].names == ["entailment", "neutral", "contradiction"]
-    assert len(list(load_xnli("de", "dev", streaming, xnli))) == 2
+    for name in ("dev", "validation", "val"):
+        assert len(list(load_xnli("de", name, streaming, xnli))) == 2
 
 
 def test_a_stream_of_xnli_is_read_again_in_each_epoch(xnli):
@@ -159,7 +160,7 @@ def test_an_xnli_pair_without_a_gold_label_is_named(xnli, streaming):
 def test_what_xnli_lacks_is_named(xnli, tmp_path):
     with pytest.raises(CorpusError, match=r"'language': found 'fr', expected .*\(de, en\)"):
         load_xnli("fr", source=xnli)
-    with pytest.raises(CorpusError, match=r"'split': found 'train', expected one of test, valid"):
+    with pytest.raises(CorpusError, match=r"'split': found 'train', expected one of test, dev"):
         load_xnli("de", "train", source=xnli)
     (tmp_path / "empty").mkdir()
     with pytest.raises(CorpusError, match=r"found no README.md that lists `configs`"):

@@ -160,7 +160,9 @@ def test_as_many_rows_as_pandas(cells, separator, quoting, columns, index, tmp_p
         texts = documents_of(path)
     except CorpusError:
         # Python's csv writes some of these without quotes, and pandas takes them for line ends.
-        assert "\r" in content
+        # In a file of one column, no separator shows which one it has.
+        is_one_column = columns == 1 and not index
+        assert "\r" in content or is_one_column
         return
     assert len(texts) == len(expected)
     assert texts == [text.replace("\r\n", "\n") for text in expected["text"]]

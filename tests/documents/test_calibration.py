@@ -25,7 +25,6 @@ from tmde.documents.reliability import (
     ReliabilityBin,
     expected_calibration_error,
     reliability_bins,
-    threshold_quality,
 )
 from tmde.documents.sentence_alignment import Bead
 from tmde.documents.unit_rows import UnitRows
@@ -185,7 +184,7 @@ def test_probabilities_hold_for_other_pairs_and_other_shares():
         probabilities = calibration.probabilities(mined.evidence, share)
         bins = reliability_bins(probabilities, mined.is_right)
         assert expected_calibration_error(bins) < 0.05
-        assert threshold_quality(probabilities, mined.is_right, 0.9).precision > 0.87
+        assert mined.is_right[probabilities >= 0.9].mean() > 0.87
     # With the share of another collection, the probabilities do not hold.
     wrong = calibration.probabilities(mined.evidence, 0.9)
     assert expected_calibration_error(reliability_bins(wrong, mined.is_right)) > 0.1
@@ -301,14 +300,6 @@ def test_reliability_by_hand():
         ReliabilityBin(1, 1.0, 1.0),
     ]
     assert expected_calibration_error(bins) == pytest.approx((0.05 + 2 * 0.365 + 0) / 4)
-
-
-def test_quality_at_a_threshold():
-    probabilities = np.array([0.95, 0.9, 0.5, 0.4])
-    is_right = np.array([True, False, True, True])
-    kept = threshold_quality(probabilities, is_right, 0.9)
-    assert (kept.precision, kept.recall) == (0.5, pytest.approx(1 / 3))
-    assert threshold_quality(probabilities, is_right, 0.99).precision is None
 
 
 # ---- Files

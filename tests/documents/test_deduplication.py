@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modeling_tmde import TmdeError
+from tests.conftest import nightly_except
 from tests.strange_texts import SAMPLES
 from tmde.data.sample import sample_sentences
 from tmde.documents import signature_bands
@@ -91,7 +92,7 @@ def random_words(rng, count):
     return " ".join("".join(rng.choices("abcdefghijklmnop", k=6)) for _ in range(count))
 
 
-@pytest.mark.parametrize("fixed_words", [8, 12, 16])
+@pytest.mark.parametrize("fixed_words", nightly_except([12], [8, 12, 16]))
 def test_variants_of_a_template_among_other_texts(fixed_words):
     """Of 400 texts with one template, one is kept, or as many as differ enough."""
     rng = random.Random(fixed_words)
@@ -223,6 +224,7 @@ def peak_of_groups(count):
     return peak
 
 
+@pytest.mark.nightly
 def test_memory_for_a_document(monkeypatch):
     """A text of 120 characters is an object of 170 bytes, and its signature has 1,536."""
     monkeypatch.setattr(signature_bands, "_BLOCK", 512)

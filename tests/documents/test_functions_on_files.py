@@ -213,3 +213,34 @@ def test_probabilities_are_shares(sides, tmp_path):
         tmde.mine_files(*sides, output, min_probability=5, field="body")
     with pytest.raises(TmdeError, match="min_probability: found 5, expected 0 to 1"):
         tmde.align_files(*sides, rows=output, min_probability=5, field="body")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda missing, output: tmde.load_parallel(missing),
+        lambda missing, output: tmde.clean_files(missing, output),
+        lambda missing, output: tmde.dedupe_files(missing, output),
+        lambda missing, output: tmde.embed_file(missing, output.with_suffix(".npy")),
+        lambda missing, output: tmde.index_files(missing, output),
+        lambda missing, output: tmde.mine_files(missing, missing, output),
+        lambda missing, output: tmde.align_files(missing, missing, output.with_suffix(".tsv")),
+    ],
+    ids=["load", "clean", "dedupe", "embed", "index", "mine", "align"],
+)
+def test_a_missing_file_is_a_file_not_found_error(call, tmp_path):
+    missing = tmp_path / "missing.jsonl"
+    with pytest.raises(FileNotFoundError, match="missing.jsonl"):
+        call(missing, tmp_path / "output.jsonl")
+    assert not list(tmp_path.iterdir())
+
+
+def test_texts_in_memory_are_no_source_of_an_index(tmp_path):
+    with pytest.raises(TypeError, match="expected str, bytes or os.PathLike object, not list"):
+        tmde.index_files(["It rains."], tmp_path / "an.index")
+
+
+def test_columns_are_a_dict(tmp_path):
+    expected = r"columns: found 'de=Source', expected a dict .* columns=\{\"de\": \"Source\"\}"
+    with pytest.raises(TmdeError, match=expected):
+        tmde.clean_files(tmp_path / "a.jsonl", tmp_path / "b.jsonl", columns="de=Source")

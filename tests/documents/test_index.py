@@ -3,7 +3,6 @@
 import warnings
 from types import SimpleNamespace
 
-import datasets
 import numpy as np
 import pandas
 import pytest
@@ -619,62 +618,18 @@ def test_one_vector_has_one_list_of_hits(kind, words_index):
     assert ids_of(hits) == ids_of(words_index.search("bridge river", k=2))
 
 
-def make_table(kind):
-    rows = [
-        {"id": 1, "body": "one two", "year": 1998, "note": None},
-        {"id": 2, "body": "three", "year": 2001, "note": "x"},
-    ]
-    if kind == "pandas":
-        return pandas.DataFrame(rows, index=[7, 9])
-    if kind == "datasets":
-        return datasets.Dataset.from_list(rows)
-    return rows
-
-
-@pytest.mark.parametrize("kind", ["pandas", "datasets", "mappings"])
-def test_tables(kind, tmp_path):
+def test_a_table_of_pandas(tmp_path):
+    frame = pandas.DataFrame({"id": [1, 2], "text": ["one two", "three"], "year": [1998, None]})
+    frame["day"] = pandas.to_datetime(["2020-01-31", None])
+    frame["n"] = pandas.array([None, 7], "Int64")
     index = DocumentIndex.create(tmp_path / "index", WordCounts())
-    changes = index.upsert_table(make_table(kind), text="body")
-    assert (changes.added, index.upsert_table(make_table(kind), text="body").unchanged) == (2, 2)
+    metadata = frame.drop(columns=["id", "text"]).to_dict("records")
+    changes = index.upsert(frame["id"].astype(str), frame["text"], metadata)
+    assert changes.added == 2
     hits = index.documents(["1", "2"])
     assert [hit.text for hit in hits] == ["one two", "three"]
-    assert [hit.metadata for hit in hits] == [{"year": 1998}, {"year": 2001, "note": "x"}]
-
-
-def test_rows_of_a_table_can_be_numbered(tmp_path):
-    index = DocumentIndex.create(tmp_path / "index", WordCounts())
-    index.upsert_table([{"text": "one"}, {"text": "two"}], id=None)
-    assert set(index) == {"0", "1"}
-
-
-def test_whole_numbers_that_pandas_made_floats_are_ids_without_a_point(tmp_path):
-    index = DocumentIndex.create(tmp_path / "index", WordCounts())
-    index.upsert_table(pandas.DataFrame({"id": [1.0, 2.5], "text": ["one", "two"]}))
-    assert set(index) == {"1", "2.5"}
-
-
-def test_missing_values_of_pandas_are_no_metadata(tmp_path):
-    index = DocumentIndex.create(tmp_path / "index", WordCounts())
-    row = {"id": "a", "text": "one", "day": pandas.NaT, "n": pandas.NA, "x": np.float32("nan")}
-    index.upsert_table([row | {"list": [1, 2]}])
-    (hit,) = index.documents(["a"])
-    assert hit.metadata == {"list": [1, 2]}
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ([{"name": "a", "text": "b"}], r"found the columns \['name', 'text'\], expected 'id'"),
-        (["a"], "found a row of type str, expected a DataFrame"),
-        ([{"id": "a", "text": float("nan")}], "document 'a': found text nan, expected"),
-        ([{"id": "a", "text": "b"}, {"id": None, "text": "c"}], "row 1 has no id in .* 'id'"),
-        (pandas.DataFrame({"id": [1, None], "text": ["b", "c"]}), "row 1 has no id .*found nan"),
-    ],
-)
-def test_bad_tables(table, message, tmp_path):
-    index = DocumentIndex.create(tmp_path / "index", WordCounts())
-    with pytest.raises(ValueError, match=message):
-        index.upsert_table(table)
+    assert hits[0].metadata == {"year": 1998.0, "day": "2020-01-31 00:00:00"}
+    assert hits[1].metadata == {"n": 7}
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,7 @@ def treebank(path, seed):
     return str(path)
 
 
+@pytest.mark.nightly
 def test_tagging_parts_of_speech(tmp_path, tokenizer):
     save(tmp_path / "dual", tiny_model(bottleneck="dual"), tokenizer)
     train = treebank(tmp_path / "train.conllu", seed=0)

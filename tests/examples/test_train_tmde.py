@@ -138,12 +138,16 @@ def test_it_trains_measures_and_saves(launcher, hub, tmp_path):
 # ---- The README's script
 
 
-def readme_script(europarl: Path) -> str:
-    """Return the README's first script, with a stream of Europarl in the place of the sample."""
+def readme_script() -> str:
+    """Return the README's first script."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    script = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]
+    return re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]
+
+
+def europarl_script(europarl: Path) -> str:
+    """Return the script with a stream of Europarl in the place of the sample, and few steps."""
     source = f"{str(europarl)!r}, languages=languages, streaming=True"
-    shortened, count = re.subn(r"max_steps=\d+", "max_steps=4", script)
+    shortened, count = re.subn(r"max_steps=\d+", "max_steps=4", readme_script())
     assert count == 1
     on_europarl = shortened.replace('"sample", languages=languages)', f"{source})", 1)
     assert on_europarl != shortened
@@ -151,10 +155,18 @@ def readme_script(europarl: Path) -> str:
 
 
 @pytest.mark.nightly
+def test_the_script_of_the_readme_finds_translations(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(readme_script(), encoding="utf-8")
+    done = run([sys.executable, str(script)], tmp_path)
+    assert int(re.search(r"translations found: (\d+)%", done.stdout)[1]) >= 85
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_the_script_of_the_readme_trains_on_europarl(launcher, hub, tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(readme_script(hub / "europarl"), encoding="utf-8")
+    script.write_text(europarl_script(hub / "europarl"), encoding="utf-8")
     done = run([*LAUNCHERS[launcher], str(script)], tmp_path)
     assert "translations found: " in done.stdout
     assert AutoModel.from_pretrained(tmp_path / "runs" / "tmde").config.d_model == 128

@@ -10,7 +10,7 @@ import pytest
 
 from modeling_tmde import LaserForConditionalGeneration
 from modeling_tmde.sentence_transformers_files import COMPANIONS
-from tests.conftest import make_rows, nightly_except, save, tiny_model
+from tests.conftest import make_rows, save, tiny_model
 from tests.tiny_embedders import laser, make_bag, make_tables
 from tmde import DocumentEmbedder
 
@@ -58,6 +58,7 @@ def make_models() -> dict:
     }
 
 
+@pytest.mark.nightly
 def test_models_open_from_the_hub_without_the_package(hub, client, tokenizer, tmp_path):
     expected = {}
     for name, model in make_models().items():
@@ -106,7 +107,8 @@ report(model.encode(arguments).tolist())
 """
 
 
-@pytest.mark.parametrize("package", nightly_except([False], [True, False]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("package", [True, False])
 def test_a_save_that_pushes_has_the_files_of_sentence_transformers(
     hub, client, model_folder, tmp_path, package
 ):

@@ -24,7 +24,7 @@ from modeling_tmde.modeling_encoder import (
     TmdeEncoderForSequenceClassification,
     TmdeEncoderModel,
 )
-from tests.conftest import jittered, save
+from tests.conftest import jittered, nightly_except, save
 from tests.modeling_tmde.families import trained_step
 from tests.modeling_tmde.test_modeling_tmde import layer_by_hand, random_batch
 
@@ -254,7 +254,7 @@ def test_a_fine_tuned_encoder_is_still_an_embedder(fine_tuned, tokenizer):
 # ---- Gradient accumulation with transformers' own Trainer
 
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
-BATCH_SIZES = pytest.mark.parametrize("batch_size", [8, 4, 2])
+BATCH_SIZES = pytest.mark.parametrize("batch_size", nightly_except([2], [8, 4, 2]))
 
 
 @dataclass

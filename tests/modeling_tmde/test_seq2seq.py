@@ -22,7 +22,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from modeling_tmde import TranslationCollator
 from modeling_tmde.common import TmdeError
-from tests.conftest import tiny_model
+from tests.conftest import nightly_except, tiny_model
 from tests.modeling_tmde.families import (
     ROWS,
     SEQ2SEQ,
@@ -338,7 +338,7 @@ def weighted_bands(model) -> list[tuple[dict, float]]:
     return [({"bottleneck_only": False}, 1 - weight), ({"bottleneck_only": True}, weight)]
 
 
-@pytest.mark.parametrize("batch_size", [8, 4, 2])
+@pytest.mark.parametrize("batch_size", nightly_except([2], [8, 4, 2]))
 @of_families(SEQ2SEQ)
 def test_accumulated_batches_have_the_gradient_of_the_mean_target(
     family, batch_size, tokenizer, tmp_path

@@ -272,6 +272,7 @@ save_file(logits, "logits.safetensors")
 )
 
 
+@pytest.mark.nightly
 def test_classifiers_open_in_a_fresh_interpreter_without_the_package(tmp_path):
     inputs = padded()
     save_file(inputs, tmp_path / "inputs.safetensors")

@@ -15,7 +15,6 @@ import yaml
 
 from modeling_tmde import TmdeError
 from tests.cli.conftest import run
-from tests.conftest import nightly_except
 from tmde.data.io import locked
 from tmde.eval.results import Cell, TaskResult, write_results
 from tmde.papers.published import published_tables
@@ -413,9 +412,8 @@ def test_two_commands_do_not_share_a_folder(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "number", nightly_except([signal.SIGINT], [signal.SIGINT, signal.SIGTERM]), ids=["INT", "TERM"]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
 def test_a_signal_ends_what_is_running(number, tmp_path):
     """The training saves a checkpoint, nothing begins after it, and the same command goes on."""
     content = copy.deepcopy(CONTENT)

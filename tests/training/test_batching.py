@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import LANGUAGES, make_dataset, make_rows
+from tests.conftest import LANGUAGES, make_dataset, make_rows, nightly_except
 from tests.training.batches import parallel_batches
 from tmde.training.batches import ParallelBatches, ParallelLoader
 
@@ -353,8 +353,10 @@ def test_processes_take_turns_in_one_stream(tokenizer, kind, world_size):
         assert [batch.next_position for batch in batches] == ends_of_rounds
 
 
-@pytest.mark.parametrize(("rank", "world_size"), [(0, 1), (1, 2)])
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize(
+    ("rank", "world_size"), [pytest.param(0, 1, marks=pytest.mark.nightly), (1, 2)]
+)
+@pytest.mark.parametrize("num_workers", nightly_except([2], [1, 2]))
 @SOURCES
 def test_workers_change_nothing(tokenizer, kind, num_workers, rank, world_size):
     source = as_source(make_dataset(numbered_rows(60, seed=1, missing=0.2)), kind)
@@ -559,7 +561,9 @@ def test_rows_without_documents_have_no_neighbors(count_neighbors, most, share):
 OPTIONS = {"max_joined_rows": 3, "neighbor_share": 0.4, "micro_batch_rows": 3, "pivots_only": False}
 
 
-@pytest.mark.parametrize("options", [{"shuffle": True}, {"shuffle": False}, OPTIONS])
+@pytest.mark.parametrize(
+    "options", nightly_except([OPTIONS], [{"shuffle": True}, {"shuffle": False}, OPTIONS])
+)
 @SOURCES
 def test_a_run_resumes_at_any_batch(spaced_tokenizer, kind, options):
     rows = numbered_rows(60, seed=1, missing=0.2)

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from modeling_tmde import TmdeError
-from tests.conftest import nightly_except
 from tests.training.test_train import TINY
 from tests.training.trainers import ENVIRONMENT
 from tmde.training.distributed import check_processes
@@ -82,7 +81,8 @@ def launch(folder: Path, *launcher: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, timeout=300, **options)  # Otherwise a deadlock hangs.
 
 
-@pytest.mark.parametrize("device", nightly_except(["--cpu"], ["--cpu", "--num_machines=1"]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("device", ["--cpu", "--num_machines=1"])
 def test_accelerate_launch_on_cpus_does_not_train_silently_alone(device, tmp_path):
     launcher = ("accelerate.commands.accelerate_cli", "launch", device, "--num_processes=2")
     result = launch(tmp_path, *launcher)

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, TrainerCallback
 from transformers.trainer_utils import EvalPrediction
 
 from modeling_tmde import TmdeError, TmdeForConditionalGeneration
-from tests.conftest import make_dataset, make_rows, tiny_config, tiny_model
+from tests.conftest import make_dataset, make_rows, nightly_except, tiny_config, tiny_model
 from tests.training.logs import assert_equal_weights
 from tests.training.models import bag
 from tests.training.trainers import ARGUMENTS, tiny_trainer
@@ -495,9 +495,11 @@ def test_a_recipe_trains_on_a_dataset(kind, tmp_path):
 
 # ---- Several runs of one trainer
 
+LIMITS = [{"num_train_epochs": 1, "max_steps": -1}, {"max_steps": 3}]
 
-@pytest.mark.parametrize("limit", [{"num_train_epochs": 1, "max_steps": -1}, {"max_steps": 3}])
-@pytest.mark.parametrize("saves_between", [False, True])
+
+@pytest.mark.parametrize("limit", nightly_except([LIMITS[1]], LIMITS))
+@pytest.mark.parametrize("saves_between", nightly_except([True], [False, True]))
 def test_a_second_train_begins_anew(limit, saves_between, tokenizer, tmp_path):
     trainer = python_trainer(
         tmp_path, tokenizer, eval_dataset=DEV, arguments={**limit, "early_stopping_patience": 1}

@@ -527,6 +527,7 @@ def test_a_complete_run_without_checkpoints_cannot_be_extended(complete, corpus)
 # ---- The command line
 
 
+@pytest.mark.nightly
 def test_command_line_trains_on_two_processes(corpus, tmp_path):
     """Two processes train the same micro-batches as one that accumulates two."""
     overrides = [*TINY, "dropout=0", "max_steps=3", "micro_batch_tokens=300", "use_cpu=true"]

@@ -53,7 +53,7 @@ def test_pairs_without_a_gold_label_are_left_out(streaming, snli):
 
 
 def test_how_many_pairs_are_left_out_is_logged(snli, caplog):
-    caplog.set_level("INFO", "tmde.data")
+    caplog.set_level("INFO", "tmde.eval.tasks")
     SNLI.load(snli)
     assert "split train): left out 2 pairs without a gold label" in caplog.text
 
@@ -94,7 +94,7 @@ def test_a_dataset_with_a_config_for_each_language_is_for_xnli(dataset_folder):
 def test_a_file_is_no_dataset(tmp_path):
     path = tmp_path / "snli.jsonl"
     path.write_text('{"premise": "a", "hypothesis": "b", "label": 0}\n')
-    with pytest.raises(TaskError, match=r"snli\.jsonl: found no dataset, expected a dataset of"):
+    with pytest.raises(TaskError, match=r"snli\.jsonl: found a file, expected a Hub dataset"):
         SNLI.load(path)
 
 

@@ -189,7 +189,7 @@ def _check_languages(
 ) -> None:
     """Raise `TmdeError` if all texts are in one language."""
     if len(merged.languages) < FEWEST_TEXTS:
-        named = ", ".join(map(os.fspath, sources))
+        named = ", ".join(map(str, sources))
         raise TmdeError(
             f"{named}: found texts in one language ({', '.join(codes)}), expected two; to compare "
             f"these, give languages={','.join(codes)}"

@@ -1343,8 +1343,12 @@ class DocumentEmbedder(SentenceTransformer):
             outputs = outputs[:, :1]
         else:
             check_token_outputs(outputs, attention_mask, self.pooling)
+        outputs = outputs.float()
+        if self._takes_first_output and getattr(self.model.config, "normalize", False):
+            # In half precision, the length that the model gives is 1 to two digits only.
+            outputs = nn.functional.normalize(outputs, dim=-1)
         features = {
-            "token_embeddings": outputs.float(),  # (rows, length or 1, d)
+            "token_embeddings": outputs,  # (rows, length or 1, d)
             "attention_mask": attention_mask,
             "prompt_length": prompt_length,
         }

@@ -53,9 +53,9 @@ from modeling_tmde.sentence_transformers_files import (
     write_json,
 )
 from modeling_tmde.tokenization import load_tokenizer
-from tmde.embedding.cpu_speed import cpu_batch_tokens, has_bfloat16
 from tmde.embedding.loading import load_encoder, local_or_hub
 from tmde.embedding.long_documents import LongDocuments, SplitDocuments, load_aggregation
+from tmde.embedding.machine import cpu_batch_tokens, has_fast_bf16
 from tmde.embedding.model_files import (
     copy_card,
     license_of,
@@ -439,7 +439,7 @@ class DocumentEmbedder(SentenceTransformer):
         if device is None and "device_map" not in model_kwargs:
             device = get_device_name()
         is_measured = packaged_name(name) in BFLOAT16_MODELS
-        if dtype is None and is_measured and str(device) == "cpu" and has_bfloat16():
+        if dtype is None and is_measured and str(device) == "cpu" and has_fast_bf16(use_cpu=True):
             dtype = torch.bfloat16
         if dtype is not None:
             model_kwargs["dtype"] = dtype
@@ -512,8 +512,13 @@ class DocumentEmbedder(SentenceTransformer):
             parts.append(f"then={[type(module).__name__ for module in self.projections]}")
         parts.append(f"prompt={self.prompt or self._prompt_of_model!r}")
         parts.append(f"device={str(self.device)!r}")
-        parts.append(f"dtype={self.model.dtype}")
+        parts.append(f"dtype={self.arithmetic!r}")
         return f"DocumentEmbedder({', '.join(parts)})"
+
+    @property
+    def arithmetic(self) -> str:
+        """The type of the numbers that the encoder computes with, such as "bfloat16"."""
+        return str(self.model.dtype).removeprefix("torch.")
 
     @property
     def _prompt_of_model(self) -> str:

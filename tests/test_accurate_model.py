@@ -86,7 +86,8 @@ def test_it_opens_in_the_type_that_the_cpu_multiplies_fast(capabilities, dtype, 
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     embedder = DocumentEmbedder.from_pretrained("accurate", device="cpu")
     assert embedder.model.dtype == dtype
-    assert f"dtype={dtype}" in repr(embedder)
+    assert f"torch.{embedder.arithmetic}" == str(dtype)
+    assert f"dtype='{embedder.arithmetic}'" in repr(embedder)
 
 
 def test_other_models_open_in_the_type_of_their_checkpoint(monkeypatch):

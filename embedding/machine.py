@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What is fast on this CPU: the type of weights, and the size of a batch."""
+"""What is fast on this machine: the type of numbers, and the size of a batch on a CPU."""
 
 from __future__ import annotations
 
@@ -19,8 +19,16 @@ _USUAL_CACHE = 2**20  # bytes of the level-2 cache of a core, if the CPU does no
 _CACHES = 1.5
 
 
-def has_bfloat16() -> bool:
-    """Return whether the CPU has instructions that multiply matrices in bfloat16."""
+def has_fast_bf16(use_cpu: bool) -> bool:
+    """Return whether this machine multiplies matrices in bfloat16 faster than in float32.
+
+    A CPU needs instructions of its own for that (AVX512-BF16, AMX).
+
+    Args:
+        use_cpu: Whether to compute on the CPU, even if there is an accelerator.
+    """
+    if not use_cpu and torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
 

@@ -111,8 +111,8 @@ def describe(probabilities: np.ndarray, is_right: np.ndarray) -> dict[str, Any]:
     for stated in STATED:
         is_kept = probabilities >= stated
         kept[str(stated)] = {
-            "precision": float(precision_score(is_right, is_kept, zero_division=0)),
-            "recall": float(recall_score(is_right, is_kept)),
+            "precision": float(precision_score(is_right, is_kept)) if is_kept.any() else None,
+            "recall": float(recall_score(is_right, is_kept)) if is_right.any() else None,
         }
     return {
         "pairs": len(is_right),

@@ -7,10 +7,9 @@ input and embeds every n-th shard; the first process joins them.
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -79,23 +78,6 @@ class Worker:
     def is_first(self) -> bool:
         """Whether this process prepares the folder of shards and joins them."""
         return self.rank == 0
-
-    @contextmanager
-    def meeting(self) -> Iterator[None]:
-        """Let the processes wait for each other, as long as each embeds its share."""
-        if self.is_alone or torch.distributed.is_initialized():
-            yield
-            return
-        torch.distributed.init_process_group("gloo", timeout=timedelta(days=365))
-        try:
-            yield
-        finally:
-            torch.distributed.destroy_process_group()
-
-    def wait_for_others(self) -> None:
-        """Wait until all processes are here."""
-        if not self.is_alone:
-            torch.distributed.barrier()
 
     def device(self, asked: str | None) -> str | None:
         """Return the device of this process: a GPU of its own, unless another kind is asked for."""
@@ -233,8 +215,11 @@ def embed_file(
         if language is None:
             tell_language_folders(documents)
         _check_has_no_vectors(documents, target)
-        if may_be_complete and _is_newer(source, documents.files, target):
-            raise _other_output(output, f"{source} has changed since")
+        if may_be_complete:
+            # The time of a folder itself tells of files that were added or removed alone.
+            changed = _last_change([Path(source), *documents.files])
+            if changed > target.stat().st_mtime_ns:
+                raise _other_output(output, f"{source} has changed since")
         embedder = open_embedder(model, loading | {"device": worker.device(loading.get("device"))})
         encode_options: VectorOptions = {
             "batch_tokens": batch_tokens,
@@ -268,7 +253,6 @@ def embed_file(
             folder = Path(stack.enter_context(TemporaryDirectory(dir=target.parent, prefix=prefix)))
         schema = documents.schema if target.suffix == ".parquet" else pa.schema([])
         shards = Shards(folder, schema, width, dtype)
-        stack.enter_context(worker.meeting())
         if keeps_shards:
             _begin(shards, settings, worker, overwrite)
         start = time.perf_counter()
@@ -390,32 +374,17 @@ def _embed_missing_shards(
     return sizes, report
 
 
-def _begin(shards: Shards, settings: Mapping[str, Any], worker: Worker, overwrite: bool) -> None:
-    """Begin a run whose shards are kept, or continue it.
-
-    Args:
-        shards: The shards.
-        settings: All that decides their content: only the same run may go on with them. The device
-            is left out.
-        worker: This process.
-        overwrite: Delete the shards of another run.
-    """
-    if worker.is_first:
-        texts = {name: str(value) for name, value in settings.items() if name != "device"}
-        shards.begin(texts, overwrite)
-    worker.wait_for_others()
-
-
 def _finish(
     shards: Shards, sizes: list[int], target: Path, worker: Worker, keeps_shards: bool
 ) -> None:
     """Join the shards in the first process, when the others are done."""
-    worker.wait_for_others()
-    if worker.is_first:
-        shards.join(sizes, target)
-        if keeps_shards:
-            shards.delete()
-    worker.wait_for_others()
+    if not worker.is_first:
+        shards.report_done(worker.rank)
+        return
+    shards.wait_for_others(worker.processes)
+    shards.join(sizes, target)
+    if keeps_shards:
+        shards.delete()
 
 
 # ---- A file that is complete already
@@ -544,6 +513,23 @@ def _check_has_no_vectors(documents: Documents, target: Path) -> None:
         )
 
 
+def _begin(shards: Shards, settings: Mapping[str, Any], worker: Worker, overwrite: bool) -> None:
+    """Begin a run whose shards are kept, or continue it.
+
+    Args:
+        shards: The shards.
+        settings: All that decides their content: only the same run may go on with them. The device
+            is left out.
+        worker: This process.
+        overwrite: Delete the shards of another run.
+    """
+    texts = {name: str(value) for name, value in settings.items() if name != "device"}
+    if worker.is_first:
+        shards.begin(texts, overwrite)
+    else:
+        shards.wait_for_begin(texts)
+
+
 def _version_of(path: str, files: Sequence[Path]) -> str:
     """Return a path with the time of the last change of its files, and their number.
 
@@ -558,14 +544,6 @@ def _version_of(path: str, files: Sequence[Path]) -> str:
 def _files_of_model(model: str) -> list[Path]:
     """Return the files of a model in a folder; none of a Hub model."""
     return [path for path in Path(model).expanduser().glob("*") if path.is_file()]
-
-
-def _is_newer(source: str, files: Sequence[Path], target: Path) -> bool:
-    """Return whether a source, or one of its files, has changed since a file was written.
-
-    The time of a folder tells of files that were added or removed alone.
-    """
-    return _last_change([Path(source), *files]) > target.stat().st_mtime_ns
 
 
 def _last_change(files: Sequence[Path]) -> int:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tmde.embedding.hub_names import is_possible_hub_id
 
-from .checks import Unquoted, bad_value, check_languages
+from .checks import CorpusError, MissingFileError, Unquoted, bad_value, check_languages
 from .columns import shown_fields
 from .tables import (
     ROW,
@@ -30,7 +30,7 @@ from .tables import (
 logger = logging.getLogger("tmde.data")
 
 # What datasets and files call splits, without dots, where we call them otherwise.
-SPLIT_NAMES = {
+_SPLIT_NAMES = {
     "training": "train",
     "validation": "dev",
     "valid": "dev",
@@ -46,7 +46,7 @@ SPLIT_NAMES = {
 def split_of(name: str) -> str:
     """Return our name of a split, in lower case: `dev` for `validation`."""
     plain_name = name.strip().lower()
-    return SPLIT_NAMES.get(plain_name.replace(".", ""), plain_name)
+    return _SPLIT_NAMES.get(plain_name.replace(".", ""), plain_name)
 
 
 def is_dataset(source: str) -> bool:
@@ -75,8 +75,15 @@ class ConfigSplits(Mapping[str, Table]):
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        names = datasets.get_dataset_split_names(self._source, self._config)
-        return {split_of(name): name for name in names}
+        names: dict[str, str] = {}
+        for name in datasets.get_dataset_split_names(self._source, self._config):
+            our_name = split_of(name)
+            if our_name not in names or name == our_name:
+                names[our_name] = name
+        return names
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
 
     def __getitem__(self, name: str) -> Table:
         return open_split(self._source, self._config, self._names[name], self._streaming)
@@ -99,16 +106,19 @@ def open_configs(
         language_of: Returns the language of the name of a config.
 
     Raises:
+        MissingFileError: There is no such folder.
         CorpusError: The source is neither.
     """
     if not is_dataset(source):
+        kind = CorpusError
         description = Unquoted("a file" if os.path.isfile(source) else "no such folder")
         if os.path.isdir(source):
             description = Unquoted("no README.md that lists `configs`")
+        elif not os.path.exists(source):
+            kind = MissingFileError
         expected = "a Hub dataset, or a folder laid out like one"
-        raise bad_value(
-            source, None, None, description, expected, "Download the dataset with its README.md."
-        )
+        advice = "Download the dataset with its README.md."
+        raise bad_value(source, None, None, description, expected, advice, kind)
     splits: dict[str, Mapping[str, Table]] = {}
     for config in config_names(source):
         splits[language_of(config)] = ConfigSplits(source, config, streaming)

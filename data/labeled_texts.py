@@ -71,7 +71,7 @@ class LabeledTexts:
         return numbers, {name: list(map(str, rows[name])) for name in self.features}
 
 
-MLDOC = LabeledTexts(
+MLDOC_TEXTS = LabeledTexts(
     datasets.Features(
         {"text": _TEXT, "label": datasets.ClassLabel(names=["CCAT", "ECAT", "GCAT", "MCAT"])}
     ),
@@ -84,8 +84,8 @@ MLDOC = LabeledTexts(
         (re.compile(r"\([cC]\) Reuters Limited 199[0-9]\."), ""),
     ),
 )
-RAW_MLDOC = replace(MLDOC, cleaning=())
-XNLI = LabeledTexts(
+RAW_MLDOC_TEXTS = replace(MLDOC_TEXTS, cleaning=())
+XNLI_TEXTS = LabeledTexts(
     datasets.Features(
         {"premise": _TEXT, "hypothesis": _TEXT, "label": datasets.ClassLabel(names=list(CLASSES))}
     ),
@@ -93,7 +93,7 @@ XNLI = LabeledTexts(
     empty_texts=True,
     source="facebook/xnli",
 )
-SIB200 = LabeledTexts(
+SIB200_TEXTS = LabeledTexts(
     datasets.Features({"index_id": _TEXT, "category": _TEXT, "text": _TEXT}),
     label="category",
     source="Davlan/sib200",
@@ -137,7 +137,7 @@ def load_mldoc(
         'MCAT'
     """
     source = os.path.expanduser(os.fspath(source))
-    texts = MLDOC if clean else RAW_MLDOC
+    texts = MLDOC_TEXTS if clean else RAW_MLDOC_TEXTS
     return _load(texts, source, open_mldoc(source, streaming), language, split, streaming)
 
 
@@ -145,7 +145,7 @@ def load_xnli(
     language: str,
     split: str = "test",
     streaming: bool = False,
-    source: str | os.PathLike = XNLI.source,
+    source: str | os.PathLike = XNLI_TEXTS.source,
 ) -> AnyDataset:
     """Load the pairs of sentences of XNLI in one language.
 
@@ -171,14 +171,14 @@ def load_xnli(
         2
     """
     source = os.path.expanduser(os.fspath(source))
-    return _load(XNLI, source, open_configs(source, streaming), language, split, streaming)
+    return _load(XNLI_TEXTS, source, open_configs(source, streaming), language, split, streaming)
 
 
 def load_sib200(
     language: str,
     split: str = "test",
     streaming: bool = False,
-    source: str | os.PathLike = SIB200.source,
+    source: str | os.PathLike = SIB200_TEXTS.source,
 ) -> AnyDataset:
     """Load the sentences of SIB-200 in one language, with their topics.
 
@@ -205,7 +205,7 @@ def load_sib200(
     """
     source = os.path.expanduser(os.fspath(source))
     tables = open_configs(source, streaming, iso_of_flores)
-    return _load(SIB200, source, tables, iso_of_flores(language), split, streaming)
+    return _load(SIB200_TEXTS, source, tables, iso_of_flores(language), split, streaming)
 
 
 def _load(

@@ -3,6 +3,9 @@
 import json
 import os
 import shutil
+import time
+import uuid
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,19 @@ from modeling_tmde import TmdeError
 
 from .documents import VECTOR_COLUMN, Chunk
 from .io import replacing, write_atomically
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """What is written into the folder of shards when a run begins.
+
+    Attributes:
+        settings: All that decides the content of the shards, by name.
+        run: An id that changes each time the first process begins.
+    """
+
+    settings: dict[str, str]
+    run: str
 
 
 class Shards:
@@ -55,11 +71,42 @@ class Shards:
             TmdeError: The folder holds shards of another run, and `overwrite` is not set.
         """
         begun = self._read_manifest()
-        if begun == settings:
-            return
-        self._check_or_delete(begun, settings, overwrite)
-        self.folder.mkdir(exist_ok=True)
-        write_atomically(self._manifest, json.dumps(settings, indent=2))
+        if begun is None or begun.settings != settings:
+            self._check_or_delete(begun, settings, overwrite)
+            self.folder.mkdir(exist_ok=True)
+        manifest = _Manifest(settings, run=uuid.uuid4().hex)
+        write_atomically(self._manifest, json.dumps(asdict(manifest), indent=2))
+
+    def wait_for_begin(self, settings: dict[str, str]) -> None:
+        """Wait until the first process has begun; the launcher ends this one if that one fails."""
+        manifest = self._read_manifest()
+        while manifest is None or manifest.settings != settings:
+            time.sleep(0.1)
+            manifest = self._read_manifest()
+
+    def report_done(self, rank: int) -> None:
+        """Tell the first process that all shards of this one exist, and wait for it to finish.
+
+        The note holds the id of the run, because one of an interrupted run may still be there. The
+        first process may begin after this one: then the id changes, and the note is written again.
+        """
+        noted_run = None
+        manifest = self._read_manifest()
+        while manifest is not None:
+            if manifest.run != noted_run:
+                noted_run = manifest.run
+                write_atomically(self._done_path(rank), noted_run)
+            time.sleep(0.2)
+            manifest = self._read_manifest()
+
+    def wait_for_others(self, processes: int) -> None:
+        """Wait until all other processes are done; the launcher ends this one if one fails.
+
+        A process may have no shard to write, but it needs the folder until it knows that.
+        """
+        for rank in range(1, processes):
+            while not self._is_done(rank):
+                time.sleep(0.2)
 
     def write(self, number: int, chunk: Chunk, vectors: np.ndarray) -> None:
         """Write a shard.
@@ -107,7 +154,7 @@ class Shards:
                 file.write(column.combine_chunks().flatten().to_numpy().data)
 
     def delete(self) -> None:
-        """Delete the folder with all shards.
+        """Delete the folder with all shards. The other processes end when the manifest is gone.
 
         The manifest goes last, so that a run that is killed here can be continued.
         """
@@ -117,16 +164,27 @@ class Shards:
         self._manifest.unlink()
         shutil.rmtree(self.folder)
 
-    def _read_manifest(self) -> dict[str, str] | None:
-        """Return the settings of the run that began; None if the folder has no manifest."""
+    def _done_path(self, rank: int) -> Path:
+        return self.folder / f"rank-{rank}.done"
+
+    def _is_done(self, rank: int) -> bool:
+        """Return whether a process has finished its shards in this run."""
+        path = self._done_path(rank)
+        manifest = self._read_manifest()
+        if manifest is None or not path.exists():
+            return False
+        return path.read_text(encoding="utf-8") == manifest.run
+
+    def _read_manifest(self) -> _Manifest | None:
+        """Return the manifest; None if the folder has none, or not any more."""
         try:
-            settings: dict[str, str] = json.loads(self._manifest.read_text(encoding="utf-8"))
+            fields = json.loads(self._manifest.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        return settings
+        return _Manifest(**fields)
 
     def _check_or_delete(
-        self, begun: dict[str, str] | None, settings: dict[str, str], overwrite: bool
+        self, begun: _Manifest | None, settings: dict[str, str], overwrite: bool
     ) -> None:
         """Delete the shards of another run if `overwrite` is set, and otherwise refuse to."""
         # A run that was killed before it wrote its manifest leaves a hidden temporary file at most.
@@ -140,9 +198,10 @@ class Shards:
                 f"{self.folder} holds files, but no {self._manifest.name} that says of which run "
                 "they are; give overwrite=True to delete them, or another output"
             )
-        names = {**settings, **begun}
-        name = next(name for name in names if begun.get(name) != settings.get(name))
+        names = {**settings, **begun.settings}
+        name = next(name for name in names if begun.settings.get(name) != settings.get(name))
         raise TmdeError(
-            f"{self.folder} holds shards of another run: its {name} is {begun.get(name)!r}, "
-            f"now {settings.get(name)!r}; give overwrite=True to delete them, or another output"
+            f"{self.folder} holds shards of another run: its {name} is "
+            f"{begun.settings.get(name)!r}, now {settings.get(name)!r}; give overwrite=True to "
+            "delete them, or another output"
         )

@@ -471,7 +471,8 @@ def find_tables(
         return None
     paths = _matching_paths(path)
     if not paths:
-        if is_possible_hub_id(path, needs_owner=True):
+        # A Hub id does not end like a file of rows.
+        if named_format_of(path) is None and is_possible_hub_id(path, needs_owner=True):
             return None
         if os.path.isdir(path):
             raise _no_files_error(path, "a folder without such files")

@@ -130,7 +130,7 @@ def _stored_scalar(value: Any) -> Any:
         return value if _INT64.min <= value <= _INT64.max else str(value)
     if isinstance(value, Mapping | list | tuple):
         return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
-    if pandas.isna(value):
+    if pandas.api.types.is_scalar(value) and pandas.isna(value):
         return None
     return str(value)
 

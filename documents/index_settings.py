@@ -19,7 +19,7 @@ from tmde.embedding.packaged_models import packaged_name
 from tmde.embedding.sentence_density import SentenceDensity
 
 SETTINGS = "index.json"  # A folder with this file is an index.
-FORMAT = 3  # of the table
+FORMAT = 3  # of the table and the settings
 DENSITY = "density.npz"  # the density by which an embedder weights sentences, if it does
 
 SAME_MODEL = 0.995  # cosine of two vectors of a probe; 8-bit weights stay above
@@ -94,7 +94,7 @@ def loading_options(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
     for name in _LOADING_OPTIONS:
         if settings.get(name) is not None:
             options[name] = settings[name]
-    if str(options.get("aggregation")).startswith("density"):
+    if options.get("aggregation", "").startswith("density"):
         options["aggregation"] = str(folder / DENSITY)
     return options
 

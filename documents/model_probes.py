@@ -18,7 +18,7 @@ DECIMALS = 4  # of the numbers that are stored
 
 
 def probe_vectors(embedder: DocumentEmbedder) -> np.ndarray:
-    """Return the unit vectors of each sentence and of the document of all, (5, d)."""
+    """Return the unit vectors of each sentence and of the document of all, (texts, d)."""
     language = embedder.model.config.languages[0] if embedder.needs_language else None
     texts = [*SENTENCES, " ".join(SENTENCES)]
     vectors = embedder.encode(texts, language=language, show_progress_bar=False, normalize=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -71,13 +72,13 @@ def open_labeled(
     if is_dataset(source):
         return open_tables(task, source, streaming)
     if os.path.isdir(source):
-        paths = without_side_files(files_in(source))
+        paths = without_side_files(list(filter(named_format_of, files_in(source))))
         description = "a folder without such a file"
     elif os.path.isfile(source):
         paths = [source]
         description = "a file of unknown format"
     else:
-        paths = []
+        paths = sorted(glob.glob(source, recursive=True))
         description = "no such file"
     tables = []
     for path in paths:

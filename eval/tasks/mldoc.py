@@ -6,7 +6,7 @@ import logging
 from functools import partial
 
 from tmde.data.labeled_tables import choose_languages
-from tmde.data.labeled_texts import MLDOC, RAW_MLDOC
+from tmde.data.labeled_texts import MLDOC_TEXTS, RAW_MLDOC_TEXTS
 from tmde.data.mldoc import ADVICE, open_mldoc
 from tmde.data.tables import Table
 
@@ -73,7 +73,7 @@ class MLDoc(Task):
 
 def _read_split(table: Table, language: str, name: str, clean: bool) -> Split:
     """Read a table, and warn if it has not the size of the benchmark."""
-    texts_of_table = MLDOC if clean else RAW_MLDOC
+    texts_of_table = MLDOC_TEXTS if clean else RAW_MLDOC_TEXTS
     _, columns = texts_of_table.read(table)
     texts = columns["text"]
     if len(texts) != SIZES[name]:

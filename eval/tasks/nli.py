@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from tmde.data.labeled_texts import XNLI
+from tmde.data.labeled_texts import XNLI_TEXTS
 from tmde.data.tables import Table
 
 from .base import Split
@@ -38,7 +38,7 @@ def read_pairs(
     head = None
     if name == "train" and max_train is not None:
         head = (max_train, seed)
-    numbers, columns = XNLI.read(table, head, batches)
+    numbers, columns = XNLI_TEXTS.read(table, head, batches)
     return Split(
         ids=[f"{name}:{number - 1}" for number in numbers],
         texts=columns["premise"],

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.labeled_tables import choose_languages
-from tmde.data.labeled_texts import MLDOC
+from tmde.data.labeled_texts import MLDOC_TEXTS
 from tmde.data.lines import read_lines
 
 from .base import ClassificationData, LabeledText, Languages, Provenance, Source, Split, Task
 from .sources import Splits, hold_out_dev, provenance_of, source_of
 
-LABELS = MLDOC.features["label"].names
+LABELS = MLDOC_TEXTS.features["label"].names
 ADVICE = (
     "RCV1 and RCV2 are licensed: get them from NIST "
     "(https://trec.nist.gov/data/reuters/reuters.html) and pass the folder of Klementiev et al.'s "

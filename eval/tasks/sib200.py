@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tmde.data.labeled_tables import choose_languages, is_dataset, open_configs
-from tmde.data.labeled_texts import SIB200 as TEXTS
+from tmde.data.labeled_texts import SIB200_TEXTS
 from tmde.data.languages import iso_of_flores
 from tmde.data.tables import Table
 
@@ -35,7 +35,7 @@ class SIB200(Task):
         url="https://github.com/dadelani/sib-200",
     )
     languages = ("de", "en", "es", "fr", "it")
-    default_source = TEXTS.source
+    default_source = SIB200_TEXTS.source
     local_names = ("eval/sib200.parquet", "sib200.parquet")
 
     def load(
@@ -76,5 +76,5 @@ class SIB200(Task):
 
 
 def _read_split(table: Table, language: str, name: str) -> Split:
-    _, columns = TEXTS.read(table)
+    _, columns = SIB200_TEXTS.read(table)
     return Split(columns["index_id"], columns["text"], columns["category"], place=table.place)

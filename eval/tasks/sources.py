@@ -14,7 +14,7 @@ import datasets
 import pandas as pd
 
 from tmde.data.checks import CorpusError, bad_value
-from tmde.data.labeled_tables import SPLIT_NAMES, is_dataset, read_columns, read_labels
+from tmde.data.labeled_tables import is_dataset, read_columns, read_labels, split_of
 from tmde.data.tables import Table, config_names, find_tables, named_format_of, open_split
 
 from .base import (
@@ -85,8 +85,7 @@ def open_tables(task: Task, source: str, streaming: bool = False) -> list[Table]
                 tables.append(open_split(source, config, split, streaming))
         return tables
     files_of_source = find_tables(source)
-    # It is None for datasets alone, which were opened above.
-    assert files_of_source is not None
+    assert files_of_source is not None  # It is None for datasets alone, which were opened above.
     for files in files_of_source:
         for path in files.paths:
             tables.append(_open_file(path))
@@ -182,7 +181,7 @@ def _labeled_frame(table: Table, id_column: str, title: str | None) -> pd.DataFr
     numbers, rows = read_columns(table, text_columns, [id_column, "label"])
     frame = pd.DataFrame({"language": rows["language"], "text": rows["text"]})
     frame["split"] = rows.get("split", table.split)
-    frame["split"] = frame["split"].replace(SPLIT_NAMES)
+    frame["split"] = frame["split"].map(split_of)
     if title is not None:
         frame["text"] = pd.Series(rows[title]) + "\n\n" + frame["text"]
     frame["id"] = list(map(str, rows[id_column]))

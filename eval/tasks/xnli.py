@@ -11,7 +11,7 @@ import datasets
 
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.labeled_tables import choose_languages, is_dataset, open_configs
-from tmde.data.labeled_texts import XNLI as TEXTS
+from tmde.data.labeled_texts import XNLI_TEXTS
 from tmde.data.tables import DatasetTable, Table
 
 from .base import ClassificationData, Languages, Provenance, Source, Task
@@ -68,7 +68,7 @@ class XNLI(Task):
         "vi",
         "zh",
     )
-    default_source: str | None = TEXTS.source
+    default_source: str | None = XNLI_TEXTS.source
     train_languages: tuple[str, ...] | None = ("en",)
     monolingual: ClassVar[bool] = False
     translated_into: ClassVar[str | None] = None

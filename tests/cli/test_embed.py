@@ -3,10 +3,10 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli import conftest
-from tests.conftest import save
+from tests.conftest import nightly_except, save
 from tests.tiny_embedders import make_tables, make_tokenizer, make_xlmr
 from tmde.data.shards import Shards
 from tmde.embedding.document_embedder import DocumentEmbedder
@@ -363,16 +363,6 @@ def test_a_folder_that_grew_is_not_continued(model, tmp_path):
     assert "files: 4" in refused(*command)
 
 
-@pytest.fixture
-def launcher(monkeypatch):
-    """Where the processes of a test meet."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", str(port))
-
-
 def start_rank(rank: int, command: list) -> subprocess.Popen:
     """Start one of two processes, as a launcher does."""
     environment = os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
@@ -380,9 +370,8 @@ def start_rank(rank: int, command: list) -> subprocess.Popen:
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("options", [[], ["--overwrite"]], ids=str)
-def test_a_process_without_a_shard(model, tmp_path, options, launcher):
+@pytest.mark.parametrize("options", nightly_except([[]], [[], ["--overwrite"]]), ids=str)
+def test_a_process_without_a_shard_that_starts_late(model, tmp_path, options):
     """The first process must not finish before it: it would find the output, or no folder."""
     source = tmp_path / "in.txt"
     out = tmp_path / "out.npy"
@@ -390,6 +379,10 @@ def test_a_process_without_a_shard(model, tmp_path, options, launcher):
     folder = tmp_path / "out.npy.shards"
     command = [source, "-o", out, "-m", model, "--device", "cpu", *options]
     first = start_rank(0, command)
+    end = time.monotonic() + 60
+    while not (folder / "00000000.parquet").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.5)
     second = start_rank(1, command)
     for process in (first, second):
         message = process.communicate(timeout=60)[1]
@@ -398,60 +391,33 @@ def test_a_process_without_a_shard(model, tmp_path, options, launcher):
     assert not folder.exists()
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGSTOP")
-def test_the_first_process_waits_for_a_slow_one(model, tmp_path, launcher):
-    rows = [{"text": f"{number} gracias"} for number in range(400)]
-    source = conftest.write_rows(tmp_path / "in.jsonl", rows)
-    out = tmp_path / "out.npy"
-    folder = tmp_path / "out.npy.shards"
-    command = [source, "-o", out, "-m", model, "--shard-size", 4]
-    first = start_rank(0, command)
-    second = start_rank(1, command)
-    wait_for_a_shard_of_the_second(folder)
-    second.send_signal(signal.SIGSTOP)
-    end = time.monotonic() + 120
-    while not (folder / "00000098.parquet").exists() and time.monotonic() < end:
-        time.sleep(0.01)
-    time.sleep(1)
-    assert first.poll() is None
-    assert not out.exists()
-    second.send_signal(signal.SIGCONT)
-    for process in (first, second):
-        message = process.communicate(timeout=120)[1]
-        assert process.returncode == 0, message
-    assert np.load(out).shape == (400, 32)
-    assert not folder.exists()
+def make_shards(folder):
+    return Shards(folder, pa.schema([]), dimension=2)
 
 
-@pytest.mark.nightly
-def test_a_process_whose_partner_dies_ends_with_a_sentence(model, tmp_path, launcher):
-    rows = [{"text": f"{number} gracias"} for number in range(2000)]
-    source = conftest.write_rows(tmp_path / "in.jsonl", rows)
-    folder = tmp_path / "out.npy.shards"
-    command = [source, "-o", tmp_path / "out.npy", "-m", model, "--shard-size", 4]
-    first = start_rank(0, command)
-    second = start_rank(1, command)
-    wait_for_a_shard_of_the_second(folder)
-    second.kill()
-    second.communicate(timeout=60)
-    message = first.communicate(timeout=120)[1]
-    assert first.returncode == 1
-    assert "another process" in message
-    assert "Traceback" not in message
-    assert not (tmp_path / "out.npy").exists()
+def test_a_note_of_an_earlier_run_does_not_count(tmp_path):
+    shards = make_shards(tmp_path / "shards")
+    shards.begin({"model": "a"}, overwrite=False)
+    with ThreadPoolExecutor() as pool:
+        # The second process finds the manifest of the run that was killed, and is done at once.
+        second = pool.submit(shards.report_done, 1)
+        note = shards.folder / "rank-1.done"
+        while not note.exists():
+            time.sleep(0.01)
+        earlier_run = note.read_text()
+        shards.begin({"model": "a"}, overwrite=False)
+        shards.wait_for_others(2)
+        assert note.read_text() != earlier_run
+        shards.delete()
+        second.result(timeout=10)
 
 
-def wait_for_a_shard_of_the_second(folder):
+def kill_after_a_shard_of_the_second(processes, folder):
     end = time.monotonic() + 120
     while time.monotonic() < end:
         if any(int(path.stem) % 2 for path in folder.glob("0*.parquet")):
             break
         time.sleep(0.002)
-
-
-def kill_after_a_shard_of_the_second(processes, folder):
-    wait_for_a_shard_of_the_second(folder)
     for process in processes:  # A launcher ends all when one is gone.
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=60)
@@ -459,7 +425,7 @@ def kill_after_a_shard_of_the_second(processes, folder):
 
 @pytest.mark.nightly
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL")
-def test_two_killed_processes_and_the_same_commands_again(model, tmp_path, monkeypatch, launcher):
+def test_two_killed_processes_and_the_same_commands_again(model, tmp_path, monkeypatch):
     out = tmp_path / "out.parquet"
     whole = tmp_path / "whole.parquet"
     rows = [{"id": number, "text": f"{number} gracias"} for number in range(2000)]

@@ -145,6 +145,28 @@ def test_xnli(xnli, streaming):
         assert len(list(load_xnli("de", name, streaming, xnli))) == 2
 
 
+def test_only_the_split_that_is_asked_for_is_opened(xnli, monkeypatch):
+    load_dataset = datasets.load_dataset
+    opened_splits = []
+
+    def count(*arguments, split, **options):
+        opened_splits.append(split)
+        return load_dataset(*arguments, split=split, **options)
+
+    monkeypatch.setattr(datasets, "load_dataset", count)
+    load_xnli("de", "dev", source=xnli)
+    assert opened_splits == ["validation"]
+
+
+def test_a_split_with_our_name_goes_before_one_with_another(tmp_path):
+    splits = {}
+    for name in ("train", "training"):
+        rows = {"index_id": [1], "category": ["sports"], "text": [name]}
+        splits[name] = datasets.Dataset.from_dict(rows)
+    source = write_hub_folder(tmp_path, {"deu_Latn": splits})
+    assert load_sib200("de", "train", source=source)["text"] == ["train"]
+
+
 def test_a_stream_of_xnli_is_read_again_in_each_epoch(xnli):
     stream = load_xnli("de", "test", streaming=True, source=xnli)
     assert list(stream) == list(stream)
@@ -167,6 +189,8 @@ def test_what_xnli_lacks_is_named(xnli, tmp_path):
         load_xnli("de", source=tmp_path / "empty")
     with pytest.raises(CorpusError, match=r"nowhere: found no such folder, expected a Hub dataset"):
         load_xnli("de", source="nowhere")
+    with pytest.raises(FileNotFoundError, match=r"nowhere/xnli.jsonl: found no such folder"):
+        load_xnli("de", source="nowhere/xnli.jsonl")
 
 
 @every_way

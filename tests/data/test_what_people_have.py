@@ -158,11 +158,11 @@ def test_as_many_rows_as_pandas(cells, separator, quoting, columns, index, tmp_p
     expected = pd.read_csv(io.StringIO(content), sep=separator, dtype=str, keep_default_na=False)
     try:
         texts = documents_of(path)
-    except CorpusError:
+    except CorpusError as error:
         # Python's csv writes some of these without quotes, and pandas takes them for line ends.
         # In a file of one column, no separator shows which one it has.
-        is_one_column = columns == 1 and not index
-        assert "\r" in content or is_one_column
+        has_other_separator = columns == 1 and not index and "field(s), expected 1" in str(error)
+        assert "\r" in content or has_other_separator
         return
     assert len(texts) == len(expected)
     assert texts == [text.replace("\r\n", "\n") for text in expected["text"]]

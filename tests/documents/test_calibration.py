@@ -6,9 +6,13 @@ import shutil
 import numpy as np
 import pytest
 
+import tmde
 from modeling_tmde import TmdeError
+from tests.cli.conftest import save_bag, write_rows
+from tests.cli.test_calibrate import noisy_rows
 from tests.strange_texts import SAMPLES
 from tmde.data.sample import sample_sentences
+from tmde.documents import model_calibration
 from tmde.documents.bead_probabilities import BeadProbabilities
 from tmde.documents.calibration import EVIDENCE, Calibration, pair_evidence
 from tmde.documents.calibration_fit import (
@@ -300,6 +304,32 @@ def test_reliability_by_hand():
         ReliabilityBin(1, 1.0, 1.0),
     ]
     assert expected_calibration_error(bins) == pytest.approx((0.05 + 2 * 0.365 + 0) / 4)
+
+
+class KnownProbabilities:
+    """A calibration that knows the probabilities of five pairs, and their evidence."""
+
+    languages = ("de", "en")
+    pairs = 5
+    evidence = None
+    is_right = np.array([True, True, False, True, True])
+
+    def probabilities(self, evidence, share):
+        return np.array([0.99, 0.95, 0.93, 0.2, 0.1])
+
+    def save(self, path):
+        path.write_text("")
+
+
+def test_what_a_probability_of_nine_tenths_keeps(tokenizer, tmp_path, monkeypatch):
+    save_bag(tmp_path / "model", tokenizer)
+    for name in ("mined_evidence", "fit_calibration"):
+        monkeypatch.setattr(model_calibration, name, lambda *arguments: KnownProbabilities())
+    pairs = write_rows(tmp_path / "pairs.jsonl", noisy_rows())
+    report = tmde.calibrate_model(str(tmp_path / "model"), str(pairs))
+    assert report.precision == pytest.approx(2 / 3)
+    assert report.recall == 0.5
+    assert "keeps 50.0% of the right pairs, and 66.7% of what it keeps" in report.sentences()[0]
 
 
 # ---- Files

@@ -623,13 +623,18 @@ def test_a_table_of_pandas(tmp_path):
     frame = pandas.DataFrame({"id": [1, 2], "text": ["one two", "three"], "year": [1998, None]})
     frame["day"] = pandas.to_datetime(["2020-01-31", None])
     frame["n"] = pandas.array([None, 7], "Int64")
+    frame["tables"] = [np.array([np.array([1]), np.array([2, 3])], object), None]
     index = DocumentIndex.create(tmp_path / "index", WordCounts())
     metadata = frame.drop(columns=["id", "text"]).to_dict("records")
     changes = index.upsert(frame["id"].astype(str), frame["text"], metadata)
     assert changes.added == 2
     hits = index.documents(["1", "2"])
     assert [hit.text for hit in hits] == ["one two", "three"]
-    assert hits[0].metadata == {"year": 1998.0, "day": "2020-01-31 00:00:00"}
+    assert hits[0].metadata == {
+        "year": 1998.0,
+        "day": "2020-01-31 00:00:00",
+        "tables": ["[1]", "[2 3]"],
+    }
     assert hits[1].metadata == {"n": 7}
 
 

@@ -135,6 +135,25 @@ def test_files_beside_the_documents_of_a_folder(name, write, tmp_path):
     assert sum(len(split) for split in data.splits["en"].values()) == 8
 
 
+def test_json_is_data_where_nothing_else_is(write, tmp_path):
+    (tmp_path / "folder").mkdir()
+    write(documents(["en"], count=4), "folder/all.jsonl")
+    (tmp_path / "folder" / "all.jsonl").rename(tmp_path / "folder" / "all.json")
+    (tmp_path / "folder" / "codebook.pdf").write_bytes(b"%PDF")
+    data = load(str(tmp_path / "folder"))
+    assert sum(len(split) for split in data.splits["en"].values()) == 8
+
+
+def test_files_of_a_pattern(write, tmp_path):
+    for number in range(2):
+        rows = documents(["en"], count=2)
+        for row in rows:
+            row["id"] = f"{number}-{row.get('id')}"
+        write(rows, f"part-{number}.jsonl")
+    data = load(str(tmp_path / "part-*"))
+    assert sum(len(split) for split in data.splits["en"].values()) == 8
+
+
 def test_ids_that_begin_again_in_each_file(write, tmp_path):
     (tmp_path / "folder").mkdir()
     for name in ("train", "test"):

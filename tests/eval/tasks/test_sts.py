@@ -83,3 +83,8 @@ def test_languages_without_a_pair_are_an_error(tmp_path):
     path = write_jsonl(tmp_path / "more.jsonl", [*ROWS[:2], ROWS[2] | {"lang": "es-en"}])
     with pytest.raises(TaskError, match="found no pair of de, es, expected one of en-de"):
         STS.load(path, languages=["de", "es"])
+
+
+def test_a_file_in_a_folder_that_does_not_exist():
+    with pytest.raises(FileNotFoundError, match=r"nowhere/sts\.csv: found no such file"):
+        STS.load("nowhere/sts.csv")

@@ -711,6 +711,8 @@ class DocumentEmbedder(SentenceTransformer):
                 that is asked for; for models that were trained for it (Matryoshka). Default: the
                 `truncate_dim` of the embedder, by default all.
             batch_tokens: The padded size of a batch, rows times longest row; for a bag, its tokens.
+                Default: what suits the model and the caches of the CPU, or 16,384 on an
+                accelerator.
                 A longer text is a batch of its own. Default: 4,096 on a CPU, else 16,384.
             normalize: A shorter name of `normalize_embeddings`.
             language: The code of the language of all texts, or one for each, of

@@ -28,7 +28,7 @@ def has_fast_bf16(use_cpu: bool) -> bool:
         use_cpu: Whether to compute on the CPU, even if there is an accelerator.
     """
     if not use_cpu and torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
 

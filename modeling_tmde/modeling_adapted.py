@@ -92,7 +92,7 @@ class _KeysAndValues:
         states: What the layer reads, (batch, length, d_model).
     """
 
-    def __init__(self, attention: nn.Module, states: torch.Tensor):
+    def __init__(self, attention: Any, states: torch.Tensor):
         self.attention = attention
         self.states = states
 
@@ -113,7 +113,7 @@ class _KeysAndValues:
 
 
 def _read_first_place(
-    layer: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
+    layer: Any, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """Let a layer of BERT compute its output for the first place alone, if it is asked to."""
     if not options.pop("first_place_only", False):
@@ -129,7 +129,8 @@ def _last_layer_like_bert(encoder: PreTrainedModel) -> nn.Module | None:
     """Return the last layer of an encoder with the modules of BERT; None for any other."""
     if encoder.config.model_type not in ("bert", "roberta", "xlm-roberta", "camembert"):
         return None
-    return encoder.encoder.layer[-1]
+    layers = cast(nn.ModuleList, encoder.get_submodule("encoder.layer"))
+    return layers[-1]
 
 
 # ---- Encoder

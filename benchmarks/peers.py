@@ -92,7 +92,7 @@ class Model(EmbeddingSystem):
         folder: Its folder.
         cache: The folder of vectors.
         prompt: The text before every text; None for that of the model.
-        dtype: The type of the weights; None for that of the checkpoint.
+        dtype: The type of the weights.
         document_prompt: The text before every document where queries search documents; None for
             that of the model, or `prompt`.
     """
@@ -103,7 +103,7 @@ class Model(EmbeddingSystem):
         folder: Path,
         cache: Path,
         prompt: str | None,
-        dtype: str | None,
+        dtype: str,
         document_prompt: str | None = None,
     ) -> None:
         max_length = None
@@ -120,7 +120,7 @@ class Model(EmbeddingSystem):
             role_prompt = prompt_of_role(embedder, role)
             if role_prompt != embedder.prompt:
                 self.settings += f"\n{role}: {role_prompt}"
-        super().__init__(name, embedder, cache, batch_tokens=4096)
+        super().__init__(name, embedder, cache)
 
     @property
     def fingerprint(self) -> str:
@@ -279,7 +279,7 @@ def load_systems(
                 path,
                 cache,
                 prompts.get(name),
-                dtypes.get(name),
+                dtypes.get(name, "float32"),
                 document_prompts.get(name),
             )
             systems.append(model)

@@ -189,7 +189,7 @@ def main(
     printed_rows = []
     for name, folder in folders.items():
         embedder = DocumentEmbedder.from_pretrained(
-            folder, device="cpu", dtype=dtypes.get(name), prompt=prompts.get(name)
+            folder, device="cpu", dtype=dtypes.get(name, "float32"), prompt=prompts.get(name)
         )
         model = EmbeddingSystem(name, embedder, show_progress_bar=False)
         for stored in sizes_of(model, dimensions, precisions):

@@ -23,7 +23,7 @@ class EmbedOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
     ]
     model: common.ModelOption = DEFAULT_MODEL
     batch_tokens: Annotated[
-        int | None, Option(min=1, help="Of a batch; 4,096 on a CPU, else 16,384.")
+        int | None, Option(min=1, help="Of a batch. Default: what suits model and device.")
     ] = None
     compile: Annotated[
         bool, Option("--compile", help="Use torch.compile; takes a minute at first.")

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from tmde import __version__
 from tmde.cli.errors import install_command
 from tmde.data.cpus import usable_cpus
-from tmde.training.arguments import has_fast_bf16
+from tmde.embedding.machine import has_fast_bf16
 
 # What each extra of tmde is for, in the order in which it is printed.
 EXTRA_PURPOSES = {

@@ -91,7 +91,9 @@ PromptOption = Annotated[
 ]
 DtypeOption = Annotated[
     Literal["float32", "bfloat16", "float16"] | None,
-    _model(help="Of the weights. Default: the checkpoint's."),
+    _model(
+        help="Of the weights. Default: the checkpoint's; for `accurate`, what the CPU does fast."
+    ),
 ]
 DeviceOption = Annotated[
     str | None, _model(help="cpu, cuda, cuda:1, mps. Default: the best there is.")

@@ -96,6 +96,7 @@ class EmbeddedFile:
         width: How many numbers a vector has.
         dtype: The type of the numbers.
         worker: The process, one of those that share the file.
+        arithmetic: The type of the numbers that the model computes with.
         work: What this process has embedded; None if the file was complete already.
         seconds: The time that it took, reading included.
     """
@@ -105,6 +106,7 @@ class EmbeddedFile:
     width: int
     dtype: np.dtype
     worker: Worker
+    arithmetic: str
     work: EncodeReport | None = None
     seconds: float = 0.0
 
@@ -131,7 +133,7 @@ class EmbeddedFile:
         return (
             f"{process}{work.texts:,} texts "
             f"({work.tokens:,} tokens, {work.truncated:,} truncated{pieces}) "
-            f"in {self.seconds:.1f} s, {speed:,.0f} texts/s"
+            f"in {self.seconds:.1f} s, {speed:,.0f} texts/s, computed in {self.arithmetic}"
         )
 
 
@@ -229,11 +231,12 @@ def embed_file(
         width, dtype = encoder.kind_of_vectors()
         if may_be_complete:
             rows = _check_complete(output, stored, encoder, precision)
-            return EmbeddedFile(output, rows, width, dtype, worker)
+            return EmbeddedFile(output, rows, width, dtype, worker, embedder.arithmetic)
         settings = {
             **loading,
             **embedder.long_document_settings,
             **encode_options,
+            "dtype": embedder.arithmetic,
             "chunk_size": shard_size,
             "tmde": __version__,
             "field": field,
@@ -256,7 +259,9 @@ def embed_file(
         sizes, work = _embed_missing_shards(encoder, worker, shards)
         seconds = time.perf_counter() - start
         _finish(shards, sizes, target, worker, keeps_shards)
-    return EmbeddedFile(output, sum(sizes), width, dtype, worker, work, seconds)
+    return EmbeddedFile(
+        output, sum(sizes), width, dtype, worker, embedder.arithmetic, work, seconds
+    )
 
 
 # ---- The vectors of a chunk

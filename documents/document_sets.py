@@ -61,7 +61,7 @@ class DocumentSet:
         """Return the vectors of some rows, (rows, d), and a sentence on the work."""
         texts = [self.texts[row] for row in rows]
         vectors, report = embedder.encode_with_report(texts, language=self.language)
-        return np.asarray(vectors), self._work(report)
+        return np.asarray(vectors), self._work(report, embedder)
 
     def embed_to_file(
         self,
@@ -77,15 +77,15 @@ class DocumentSet:
             vectors, report = encode_to_file(
                 embedder, texts, len(rows), path, self.language, truncate_dim, precision
             )
-        return np.asarray(vectors), self._work(report)
+        return np.asarray(vectors), self._work(report, embedder)
 
-    def _work(self, report: EncodeReport) -> str:
+    def _work(self, report: EncodeReport, embedder: DocumentEmbedder) -> str:
         """Return what was embedded, left out and truncated."""
         left_out = len(self) - report.texts
         return (
-            f"{self.name}: {report.texts:,} texts embedded in {report.seconds:.1f} s "
-            f"({left_out:,} empty or repeated: left out; {report.split:,} split; "
-            f"{report.truncated:,} truncated)"
+            f"{self.name}: {report.texts:,} texts embedded in {report.seconds:.1f} s, computed in "
+            f"{embedder.arithmetic} ({left_out:,} empty or repeated: left out; "
+            f"{report.split:,} split; {report.truncated:,} truncated)"
         )
 
 

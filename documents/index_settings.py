@@ -81,6 +81,7 @@ def describe_embedder(
     splits_sentences = settings["long_documents"] == "sentences"
     probes = np.round(probe_vectors(embedder).astype(float), DECIMALS)
     settings["model"] = _model_name(embedder)
+    settings["dtype"] = embedder.arithmetic
     settings["revision"] = revision
     settings["uses_language"] = embedder.needs_language or splits_sentences
     settings["probes"] = probes.tolist()

@@ -129,8 +129,6 @@ class EmbeddingSystem:
             files are `vectors/<fingerprint>/<key of the texts>.npz`. A damaged file is computed
             again. None keeps no vectors on disk.
         show_progress_bar: See `DocumentEmbedder.encode`.
-        batch_tokens: See `DocumentEmbedder.encode`. By default batches are smaller on a CPU, where
-            they are faster if they fit into its caches.
     """
 
     # The size of the vectors that stay in memory where a cache on disk has them, too.
@@ -143,15 +141,11 @@ class EmbeddingSystem:
         embedder: DocumentEmbedder,
         cache: Path | None = None,
         show_progress_bar: bool | None = None,
-        batch_tokens: int | None = None,
     ) -> None:
         self.name = name
         self.embedder = embedder
         self.cache = cache
-        if not batch_tokens:
-            batch_tokens = 8192 if embedder.device.type == "cpu" else 16384
         self.show_progress_bar = show_progress_bar
-        self.batch_tokens = batch_tokens
         languages = getattr(embedder.model.config, "languages", None)
         # The languages that the model was trained on; None where they are unknown.
         self.languages: tuple[str, ...] | None = tuple(languages) if languages else None
@@ -283,7 +277,6 @@ class EmbeddingSystem:
         with _truncation_counted():
             vectors, report = self.embedder.encode_with_report(
                 texts,
-                batch_tokens=self.batch_tokens,
                 show_progress_bar=self.show_progress_bar,
                 language=language,
                 prompt=prompt,

@@ -81,6 +81,58 @@ def position_rows(encoder: PreTrainedModel) -> int | None:
     return None
 
 
+# ---- The last layer, for the first place alone
+
+
+class _KeysAndValues:
+    """The keys and values of a layer for all places, in the form of a cache.
+
+    Args:
+        attention: The attention of the layer, as in BERT.
+        states: What the layer reads, (batch, length, d_model).
+    """
+
+    def __init__(self, attention: Any, states: torch.Tensor):
+        self.attention = attention
+        self.states = states
+
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the keys and values of all places, (batch, heads, length, width).
+
+        Args:
+            key: That of the first place.
+            value: That of the first place.
+            layer: The number of the layer.
+        """
+        shape = (*self.states.shape[:2], -1, self.attention.attention_head_size)
+        keys = self.attention.key(self.states).view(shape)
+        values = self.attention.value(self.states).view(shape)
+        return keys.transpose(1, 2), values.transpose(1, 2)
+
+
+def _read_first_place(
+    layer: Any, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Let a layer of BERT compute its output for the first place alone, if it is asked to."""
+    if not options.pop("first_place_only", False):
+        return None
+    states, mask, *others = arguments
+    if mask is not None:
+        mask = mask[:, :, :1]  # (batch, 1 or heads, 1, length)
+    options["past_key_values"] = _KeysAndValues(layer.attention.self, states)
+    return (states[:, :1], mask, *others), options
+
+
+def _last_layer_like_bert(encoder: PreTrainedModel) -> nn.Module | None:
+    """Return the last layer of an encoder with the modules of BERT; None for any other."""
+    if encoder.config.model_type not in ("bert", "roberta", "xlm-roberta", "camembert"):
+        return None
+    layers = cast(nn.ModuleList, encoder.get_submodule("encoder.layer"))
+    return layers[-1]
+
+
 # ---- Encoder
 
 
@@ -148,6 +200,9 @@ class AdaptedModel(AdaptedPreTrainedModel):
         encoder_parameters = inspect.signature(self.encoder.forward).parameters
         self.takes_token_types = "token_type_ids" in encoder_parameters
         self.position_rows = position_rows(self.encoder)
+        last_layer = _last_layer_like_bert(self.encoder)
+        if last_layer is not None:
+            last_layer.register_forward_pre_hook(_read_first_place, with_kwargs=True)
         self.post_init()
 
     def _settle_longest_input(self, config: AdaptedConfig) -> None:
@@ -206,7 +261,8 @@ class AdaptedModel(AdaptedPreTrainedModel):
                 hidden states that it leaves out are None. Without a prompt or padding on the left,
                 they are the encoder's own tensors, so that the gradient of P reaches them.
             output_attentions: Also return those of the encoder.
-            pooled_only: Return P alone as `last_hidden_state`, (batch, 1, d_model).
+            pooled_only: Return P alone as `last_hidden_state`, (batch, 1, d_model). With
+                `pooling="cls"`, the last layer of BERT, RoBERTa and XLM-R is computed for P alone.
             kwargs: Other arguments of the encoder; `position_ids` only without a prompt.
 
         Returns:
@@ -247,6 +303,8 @@ class AdaptedModel(AdaptedPreTrainedModel):
             output_hidden_states = self.config.output_hidden_states
         if output_attentions is None:
             output_attentions = self.config.output_attentions
+        needs_states = output_hidden_states or output_attentions or not pooled_only
+        encoder_inputs |= {} if needs_states else self._first_place_option()
         outputs = self.encoder(
             **encoder_inputs,
             output_hidden_states=output_hidden_states,
@@ -275,6 +333,16 @@ class AdaptedModel(AdaptedPreTrainedModel):
             hidden_states=hidden_states,
             attentions=outputs.get("attentions"),
         )
+
+    def _first_place_option(self) -> dict[str, bool]:
+        """Return the argument with which the last layer reads the first place alone, if it can."""
+        layer = _last_layer_like_bert(self.encoder)
+        if layer is None or self.config.pooling != "cls":
+            return {}
+        has_option = self.encoder.config._attn_implementation in ("sdpa", "eager")
+        # With gradient checkpointing, transformers drops caches.
+        is_checkpointed = self.training and layer.gradient_checkpointing
+        return {"first_place_only": True} if has_option and not is_checkpointed else {}
 
     def _encoder_mask(self, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
         """Return a mask as the encoder reads it.

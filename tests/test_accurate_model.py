@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from transformers import AutoModel
 
 from modeling_tmde import AdaptedModel, BagConfig, BagModel
@@ -27,7 +28,12 @@ SEALS = {
 
 @pytest.fixture(scope="module")
 def embedder():
-    return DocumentEmbedder.from_pretrained("accurate", device="cpu")
+    return DocumentEmbedder.from_pretrained("accurate", device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def bfloat16_embedder():
+    return DocumentEmbedder.from_pretrained("accurate", device="cpu", dtype="bfloat16")
 
 
 def test_the_files_are_those_that_were_measured():
@@ -65,6 +71,38 @@ def test_a_vector_does_not_depend_on_the_batch(embedder):
     assert np.isfinite(together).all()
     for row, text in enumerate(TEXTS):
         np.testing.assert_allclose(embedder.encode([text])[0], together[row], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "dtype"),
+    [
+        ({"amx_bf16": True, "avx512_bf16": True}, torch.bfloat16),
+        ({"avx512_bf16": True}, torch.bfloat16),
+        ({"amx_bf16": False, "avx512_f": True}, torch.float32),
+        ({}, torch.float32),
+    ],
+)
+def test_it_opens_in_the_type_that_the_cpu_multiplies_fast(capabilities, dtype, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    embedder = DocumentEmbedder.from_pretrained("accurate", device="cpu")
+    assert embedder.model.dtype == dtype
+    assert f"torch.{embedder.arithmetic}" == str(dtype)
+    assert f"dtype='{embedder.arithmetic}'" in repr(embedder)
+
+
+def test_other_models_open_in_the_type_of_their_checkpoint(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
+    copy = DocumentEmbedder.from_pretrained("default", device="cpu")
+    assert copy.model.dtype == torch.float32
+
+
+def test_bfloat16_vectors_are_nearly_those_of_float32(embedder, bfloat16_embedder):
+    expected = embedder.encode(TEXTS)
+    vectors = bfloat16_embedder.encode(TEXTS)
+    alone = np.concatenate([bfloat16_embedder.encode([text]) for text in TEXTS])
+    for found in (vectors, alone):
+        np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+        assert (found * expected).sum(1).min() > 0.999
 
 
 def test_sentence_transformers_gives_the_same_vectors(embedder):

@@ -2,7 +2,6 @@
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -12,6 +11,7 @@ from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.training_args import OptimizerNames
 
 from modeling_tmde import TmdeError
+from tmde.embedding.machine import has_fast_bf16
 from tmde.eval.dev_retrieval import MIN_ROWS
 from tmde.training.argument_table import (
     check_accelerator_options,
@@ -351,24 +351,6 @@ class TmdeTrainingArguments(TrainingArguments):
         if limit is None:
             return max(self.micro_batch_tokens // SHORTEST_TEXT, 1)
         return limit
-
-
-def has_fast_bf16(use_cpu: bool) -> bool:
-    """Return whether this machine multiplies matrices in bfloat16 faster than in float32.
-
-    Recipes with `bf16: auto` ask for this. A CPU needs instructions of its own for that
-    (AVX512-BF16, AMX).
-
-    Args:
-        use_cpu: Whether to compute on the CPU, even if there is an accelerator.
-    """
-    if not use_cpu and torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    cpuinfo = Path("/proc/cpuinfo")
-    if not cpuinfo.exists():
-        return False
-    flags = cpuinfo.read_text(encoding="utf-8").split()
-    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def as_tmde_arguments(args: TrainingArguments) -> TmdeTrainingArguments:

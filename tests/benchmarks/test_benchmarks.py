@@ -17,7 +17,7 @@ TRAINING = [
 OPTIONS = {
     "deduplication.py": ["--documents", "300", "--work", "{folder}"],
     "mining.py": ["--sentences", "200", "--work", "{folder}"],
-    "embedding_speed.py": ["--number", "10", "--width", "32", "--repeats", "1"],
+    "embedding_speed.py": ["--number", "20", "--repeats", "1"],
     "index_memory.py": ["--documents", "50"],
     "index_size.py": ["--rows", "20"],
     "peers.py": [

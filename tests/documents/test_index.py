@@ -27,6 +27,7 @@ class WordCounts:
     max_length = 1000
     prompt = ""
     needs_language = False
+    arithmetic = "float32"
     long_document_settings = {"long_documents": "truncate"}
     aggregation = "mean"
 

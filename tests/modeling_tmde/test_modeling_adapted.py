@@ -47,7 +47,8 @@ def adapted(folder: str, **settings) -> AdaptedForConditionalGeneration:
 
 
 def small(**changes) -> AdaptedConfig:
-    encoder = BertConfig(**SIZES, vocab_size=40, max_position_embeddings=20)
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    encoder = BertConfig(**SIZES, **no_dropout, vocab_size=40, max_position_embeddings=20)
     return AdaptedConfig(encoder_config=encoder, **LANGUAGES | changes)
 
 
@@ -97,8 +98,59 @@ def test_pooled_only_gives_the_embedding_alone(pooling):
     model = AdaptedModel(small(pooling=pooling, prompt_ids=[5, 6])).eval()
     expected = model(**padded(ROWS, "left"))
     outputs = model(**padded(ROWS, "left"), pooled_only=True)
-    assert torch.equal(outputs.pooler_output, expected.pooler_output)
-    assert torch.equal(outputs.last_hidden_state, expected.pooler_output[:, None])
+    torch.testing.assert_close(outputs.pooler_output, expected.pooler_output)
+    assert torch.equal(outputs.last_hidden_state, outputs.pooler_output[:, None])
+
+
+def gradients_of(model, pooled_only):
+    model.zero_grad()
+    outputs = model(**padded(ROWS, "left"), pooled_only=pooled_only)
+    outputs.pooler_output.pow(3).sum().backward()
+    named = model.named_parameters()
+    return {name: weight.grad.clone() for name, weight in named if weight.grad is not None}
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", ["bert", "xlm-roberta"])
+def test_the_last_layer_is_computed_for_the_embedding_alone(kind, implementation, folders):
+    model = adapted(folders[kind], pooling="cls").model
+    model.set_attn_implementation(implementation)
+    expected = gradients_of(model, pooled_only=False)
+    num_places = []
+
+    def count(module, inputs, output):
+        num_places.append(inputs[0].shape[1])
+
+    for layer in model.encoder.encoder.layer:
+        layer.intermediate.register_forward_hook(count)
+    gradients = gradients_of(model, pooled_only=True)
+
+    assert num_places[-1] == 1
+    assert num_places[:-1] == [len(ROWS[0])] * (len(num_places) - 1)
+    assert gradients.keys() == expected.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, expected[name], msg=name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [({"pooling": "mean"}, {}), ({"pooling": "cls"}, {"output_hidden_states": True})],
+)
+def test_states_that_are_needed_are_computed_at_all_places(settings, options):
+    model = AdaptedModel(small(**settings)).eval()
+    num_places = []
+    last_layer = model.encoder.encoder.layer[-1]
+    last_layer.register_forward_hook(lambda *call: num_places.append(call[2].shape[1]))
+    model(**padded(ROWS), pooled_only=True, **options)
+    assert num_places == [len(ROWS[0])]
+
+
+def test_gradient_checkpointing_keeps_the_embedding():
+    model = AdaptedModel(small(pooling="cls")).train()
+    expected = gradients_of(model, pooled_only=True)
+    model.gradient_checkpointing_enable()
+    for name, gradient in gradients_of(model, pooled_only=True).items():
+        torch.testing.assert_close(gradient, expected[name], msg=name)
 
 
 # ---- Prompts

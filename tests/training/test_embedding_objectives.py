@@ -6,9 +6,11 @@ from statistics import fmean
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
 
 from modeling_tmde import BagConfig, TmdeError
 from tests.training import references
@@ -37,6 +39,10 @@ POINTS = torch.tensor([[[0.0, 0.0], [3.0, 0.0], [0.0, 4.0]], [[0.0, 0.0], [3.0, 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+    return torch.cosine_similarity(a, b, dim=0).item()
 
 
 def translations(languages: int, rows: int, seed: int, width: int = 4) -> torch.Tensor:
@@ -179,6 +185,37 @@ def test_distillation_of_centered_vectors():
     )
     assert output.loss.item() == pytest.approx(0 + 0 + 2 + 2)
     assert output.components["cosine"].item() == pytest.approx(1 + 1 + 0 + 0)
+
+
+def test_distillation_of_similarities():
+    """Each text compares its similarities to those of its teacher, over all texts of other rows."""
+    embeddings = drawn(2, 4, 3)
+    vectors = drawn(4, 3, seed=1)
+    taught = torch.tensor([True, True, False, True])
+    objective = Distillation("teacher", similarity_weight=2.0, similarity_temperature=0.5)
+    output = objective(embeddings, vectors, taught)
+
+    texts = [(language, row) for language in range(2) for row in (0, 1, 3)]
+    divergence = 0.0
+    for language, row in texts:
+        others = [text for text in texts if text[1] != row]
+        teacher = [cosine(vectors[row], vectors[other]) / 0.5 for _, other in others]
+        student = [cosine(embeddings[language, row], embeddings[text]) / 0.5 for text in others]
+        divergence += scipy.stats.entropy(softmax(teacher), softmax(student))
+    assert output.components["divergence"].item() == pytest.approx(divergence, rel=1e-4)
+    plain = Distillation("teacher")(embeddings, vectors, taught)
+    expected = plain.loss.item() + 2.0 * divergence
+    assert output.loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_distillation_of_similarities_of_a_row_alone():
+    """There is no other row, and the gradient is that of the squared distance."""
+    embeddings = drawn(2, 3, 4).requires_grad_()
+    objective = Distillation("teacher", similarity_weight=1.0)
+    output = objective(embeddings, drawn(3, 4, seed=1), torch.tensor([False, True, False]))
+    output.loss.backward()
+    assert output.components["divergence"].item() == 0
+    assert embeddings.grad.isfinite().all()
 
 
 def test_infonce_of_centered_vectors():

@@ -25,6 +25,12 @@ class Distillation(Objective):
     their mean over the batch is subtracted, which for the student is the mean over all languages,
     and scaled to length 1. Use it beside an InfoNCE with `center`.
 
+    With `similarity_weight`, the student also learns how similar the teacher finds the texts of a
+    batch (Fang et al. 2021, arXiv 2101.04731, eq. 3, with the batch in place of the queue). Each
+    text has a distribution over the texts of all other rows, the softmax of its cosines divided by
+    `similarity_temperature`. A text costs `similarity_weight * KL(teacher || student)`. A text of a
+    small student may lie far from its teacher's vector and still have the right neighbors.
+
     Several teachers teach as one. Their vectors are centered, scaled to length 1 and concatenated,
     and projected to the student's width where they are wider, see `teachers.combination`.
 
@@ -39,6 +45,9 @@ class Distillation(Objective):
             rotated towards the first teacher of the student's width.
         weight: Factor of this loss in the total.
         center: Compare directions from the mean of the batch, see above.
+        similarity_weight: Factor of the divergence of similarities beside the squared distance.
+            Default: 0, no such term.
+        similarity_temperature: What cosines are divided by. A lower one looks at fewer neighbors.
         teacher_share: The share of the rows that the teachers read, chosen by their text. Other
             rows are not taught.
         teacher_prompt: What the models expect before every text, such as `"query: "`; or a list
@@ -54,8 +63,8 @@ class Distillation(Objective):
             with which it began, see `teachers.versions`.
 
     Inputs: embeddings (languages, rows, d), the teacher's vectors (rows, d), and which rows have
-    one, (rows,). The sum has one term for every text of such a row. Components: `loss`, and
-    `cosine` of student and teacher.
+    one, (rows,). The sum has one term for every text of such a row. Components: `loss`, `cosine`
+    of student and teacher, and, with `similarity_weight`, the `divergence` of similarities.
 
     Raises:
         TmdeError: There is no teacher, or the share is not in (0, 1]; or prompts or revisions are
@@ -74,6 +83,8 @@ class Distillation(Objective):
         teacher: str | list[str] | None = None,
         weight: float = 1.0,
         center: bool = False,
+        similarity_weight: float = 0.0,
+        similarity_temperature: float = 0.1,
         teacher_share: float = 1.0,
         teacher_prompt: str | list[str | None] | None = None,
         teacher_languages: list[str] | None = None,
@@ -88,7 +99,11 @@ class Distillation(Objective):
                 "Hub id, or a parquet file with vectors"
             )
         check_range("teacher_share", teacher_share, "(0, 1]")
+        check_range("similarity_weight", similarity_weight, "[0, inf)")
+        check_range("similarity_temperature", similarity_temperature, "(0, inf)")
         self.center = center
+        self.similarity_weight = similarity_weight
+        self.similarity_temperature = similarity_temperature
         self.teacher = teacher
         self.teachers = teachers
         self.prompts = self._one_for_each("prompt", teacher_prompt)
@@ -121,7 +136,7 @@ class Distillation(Objective):
     def forward(
         self, embeddings: torch.Tensor, vectors: torch.Tensor, taught: torch.Tensor
     ) -> ObjectiveOutput:
-        """Return the squared distances, and the cosines."""
+        """Return the squared distances and divergences, and the cosines."""
         student = embeddings.float()  # In half precision, close vectors cancel.
         teacher = vectors.float()
         if self.center:
@@ -133,7 +148,36 @@ class Distillation(Objective):
         # (languages, rows)
         cosines = torch.cosine_similarity(student.detach(), teacher.expand_as(student), dim=-1)
         cosine = torch.where(taught, cosines, 0.0).sum()
-        return ObjectiveOutput(loss, {"loss": loss.detach(), "cosine": cosine})
+        if not self.similarity_weight:
+            return ObjectiveOutput(loss, {"loss": loss.detach(), "cosine": cosine})
+        divergence = self._divergence(student[:, taught], teacher[taught])
+        loss = loss + self.similarity_weight * divergence
+        components = {"loss": loss, "cosine": cosine, "divergence": divergence}
+        return ObjectiveOutput(loss, {name: sum.detach() for name, sum in components.items()})
+
+    def _divergence(self, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the divergences of all texts.
+
+        Args:
+            student: (languages, rows, d).
+            teacher: (rows, d).
+        """
+        num_languages, num_rows, _ = student.shape
+        if num_rows < 2:
+            return student.sum() * 0  # There is no other row.
+        # All languages of a row have the vector of its teacher, and are not compared.
+        row_numbers = torch.arange(num_rows, device=student.device).repeat(num_languages)
+        is_same_row = row_numbers[:, None] == row_numbers
+        expected = self._log_probabilities(teacher.repeat(num_languages, 1), is_same_row)
+        actual = self._log_probabilities(student.flatten(0, 1), is_same_row)
+        return nn.functional.kl_div(actual, expected, reduction="sum", log_target=True)
+
+    def _log_probabilities(self, vectors: torch.Tensor, is_hidden: torch.Tensor) -> torch.Tensor:
+        """Return for each text the log-probabilities of the texts, (texts, texts)."""
+        directions = nn.functional.normalize(vectors, dim=-1)
+        scores = directions @ directions.T / self.similarity_temperature
+        # Not -inf, of which the divergence would be NaN. The probability underflows to 0.
+        return scores.masked_fill(is_hidden, -1e4).log_softmax(dim=-1)
 
 
 def _directions(vectors: torch.Tensor, taught: torch.Tensor) -> torch.Tensor:

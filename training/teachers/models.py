@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import NO_LIMIT
 from tmde.embedding.loading import errors_about
-from tmde.training.arguments import has_fast_bf16
+from tmde.embedding.machine import has_fast_bf16
 from tmde.training.teachers.files import SHOWN_CHARACTERS, first_invalid_row
 from tmde.training.teachers.versions import KEY, TeacherVersion
 

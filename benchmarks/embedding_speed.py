@@ -5,7 +5,7 @@
 
 All models read the same sentences, paragraphs and pages of the built-in sample. A model is measured
 in float32 and bfloat16, with the batches that each library makes by default, and in float32 with
-batches of 4,096 tokens, which are best for a bag.
+batches of 4,096 tokens, which are the default of a bag.
 """
 
 from collections.abc import Callable

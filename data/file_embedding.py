@@ -216,7 +216,7 @@ def embed_file(
             tell_language_folders(documents)
         _check_has_no_vectors(documents, target)
         if may_be_complete:
-            # The time of a folder itself tells of files that were added or removed alone.
+            # A folder's own time changes only when files are added or removed.
             changed = _last_change([Path(source), *documents.files])
             if changed > target.stat().st_mtime_ns:
                 raise _other_output(output, f"{source} has changed since")

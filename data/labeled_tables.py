@@ -12,8 +12,6 @@ import datasets
 import numpy as np
 import pyarrow as pa
 
-from tmde.embedding.hub_names import is_possible_hub_id
-
 from .checks import CorpusError, MissingFileError, Unquoted, bad_value, check_languages
 from .columns import shown_fields
 from .tables import (
@@ -22,7 +20,7 @@ from .tables import (
     config_names,
     fields_of,
     is_hub_layout,
-    named_format_of,
+    may_be_dataset_id,
     open_split,
     values_of,
 )
@@ -52,11 +50,11 @@ def split_of(name: str) -> str:
 def is_dataset(source: str) -> bool:
     """Return whether a source is a folder laid out like a dataset of the Hub, or may be a Hub id.
 
-    Such a folder has a README.md that lists `configs`. A Hub id does not end like a file of rows.
+    Such a folder has a README.md that lists `configs`.
     """
     if os.path.exists(source):
         return is_hub_layout(source)
-    return named_format_of(source) is None and is_possible_hub_id(source, needs_owner=True)
+    return may_be_dataset_id(source)
 
 
 class ConfigSplits(Mapping[str, Table]):
@@ -110,19 +108,26 @@ def open_configs(
         CorpusError: The source is neither.
     """
     if not is_dataset(source):
-        kind = CorpusError
-        description = Unquoted("a file" if os.path.isfile(source) else "no such folder")
-        if os.path.isdir(source):
-            description = Unquoted("no README.md that lists `configs`")
-        elif not os.path.exists(source):
-            kind = MissingFileError
-        expected = "a Hub dataset, or a folder laid out like one"
-        advice = "Download the dataset with its README.md."
-        raise bad_value(source, None, None, description, expected, advice, kind)
+        raise _no_dataset_error(source)
     splits: dict[str, Mapping[str, Table]] = {}
     for config in config_names(source):
         splits[language_of(config)] = ConfigSplits(source, config, streaming)
     return splits
+
+
+def _no_dataset_error(source: str) -> CorpusError:
+    """Return the error for a source that is no dataset."""
+    kind = CorpusError
+    if os.path.isdir(source):
+        description = "no README.md that lists `configs`"
+    elif os.path.isfile(source):
+        description = "a file"
+    else:
+        description = "no such folder"
+        kind = MissingFileError
+    expected = "a Hub dataset, or a folder laid out like one"
+    advice = "Download the dataset with its README.md."
+    return bad_value(source, None, None, Unquoted(description), expected, advice, kind)
 
 
 def read_columns(

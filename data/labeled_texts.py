@@ -61,8 +61,8 @@ class LabeledTexts:
         Raises:
             CorpusError: A column is missing, a text is none, or a label is none of the classes.
         """
-        others = [name for name in self.features if name not in self.texts]
-        numbers, rows = read_columns(table, self.texts, others, self.empty_texts, head, batches)
+        values = [name for name in self.features if name not in self.texts]
+        numbers, rows = read_columns(table, self.texts, values, self.empty_texts, head, batches)
         classes = getattr(self.features[self.label], "names", ())
         rows[self.label] = read_labels(table, self.label, numbers, rows[self.label], classes)
         for pattern, replacement in self.cleaning:

@@ -308,6 +308,11 @@ class DatasetTable(Table):
 # ---- Datasets of the Hub
 
 
+def may_be_dataset_id(name: str) -> bool:
+    """Return whether a name may be the id of a Hub dataset; one does not end like a file."""
+    return named_format_of(name) is None and is_possible_hub_id(name, needs_owner=True)
+
+
 def config_names(
     dataset: str, revision: str | None = None, token: str | bool | None = None
 ) -> list[str]:
@@ -471,8 +476,7 @@ def find_tables(
         return None
     paths = _matching_paths(path)
     if not paths:
-        # A Hub id does not end like a file of rows.
-        if named_format_of(path) is None and is_possible_hub_id(path, needs_owner=True):
+        if may_be_dataset_id(path):
             return None
         if os.path.isdir(path):
             raise _no_files_error(path, "a folder without such files")
@@ -582,5 +586,5 @@ def suffix_of(path: str) -> str:
 def _no_files_error(
     path: str, description: str, kind: type[CorpusError] = CorpusError
 ) -> CorpusError:
-    found = Unquoted(description)
-    return bad_value(shown_path(path), None, None, found, EXPECTED_FILES, ADVICE, kind)
+    value = Unquoted(description)
+    return bad_value(shown_path(path), None, None, value, EXPECTED_FILES, ADVICE, kind)

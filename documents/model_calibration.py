@@ -71,7 +71,7 @@ class CalibrationReport:
 
 def calibrate_model(
     model: str,
-    pairs: str | Sequence[str],
+    pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str] | None = None,
     *,
     columns: Mapping[str, str] | None = None,

@@ -518,7 +518,7 @@ class DocumentEmbedder(SentenceTransformer):
     @property
     def arithmetic(self) -> str:
         """The type of the numbers that the encoder computes with, such as "bfloat16"."""
-        return str(self.model.dtype).removeprefix("torch.")
+        return str(self.dtype).removeprefix("torch.")
 
     @property
     def _prompt_of_model(self) -> str:

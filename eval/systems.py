@@ -177,7 +177,7 @@ class EmbeddingSystem:
         description: dict[str, str | int] = {
             "pooling": embedder.pooling,
             "max_length": embedder.max_length,
-            "dtype": str(embedder.model.dtype).removeprefix("torch."),
+            "dtype": embedder.arithmetic,
         }
         if embedder.prompt:
             description["prompt"] = embedder.prompt

@@ -118,11 +118,11 @@ def _read_first_place(
     """Let a layer of BERT compute its output for the first place alone, if it is asked to."""
     if not options.pop("first_place_only", False):
         return None
-    states, mask, *others = arguments
+    states, mask, *more_arguments = arguments
     if mask is not None:
         mask = mask[:, :, :1]  # (batch, 1 or heads, 1, length)
     options["past_key_values"] = _KeysAndValues(layer.attention.self, states)
-    return (states[:, :1], mask, *others), options
+    return (states[:, :1], mask, *more_arguments), options
 
 
 def _last_layer_like_bert(encoder: PreTrainedModel) -> nn.Module | None:
@@ -304,7 +304,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
         if output_attentions is None:
             output_attentions = self.config.output_attentions
         needs_states = output_hidden_states or output_attentions or not pooled_only
-        encoder_inputs |= {} if needs_states else self._first_place_option()
+        encoder_inputs |= self._first_place_option(needs_states)
         outputs = self.encoder(
             **encoder_inputs,
             output_hidden_states=output_hidden_states,
@@ -334,15 +334,20 @@ class AdaptedModel(AdaptedPreTrainedModel):
             attentions=outputs.get("attentions"),
         )
 
-    def _first_place_option(self) -> dict[str, bool]:
-        """Return the argument with which the last layer reads the first place alone, if it can."""
+    def _first_place_option(self, needs_states: bool) -> dict[str, bool]:
+        """Return the argument with which the last layer computes the first place alone, if it can.
+
+        Args:
+            needs_states: Whether more of the encoder's outputs are needed.
+        """
         layer = _last_layer_like_bert(self.encoder)
-        if layer is None or self.config.pooling != "cls":
+        if layer is None or needs_states or self.config.pooling != "cls":
             return {}
-        has_option = self.encoder.config._attn_implementation in ("sdpa", "eager")
-        # With gradient checkpointing, transformers drops caches.
-        is_checkpointed = self.training and layer.gradient_checkpointing
-        return {"first_place_only": True} if has_option and not is_checkpointed else {}
+        if self.encoder.config._attn_implementation not in ("sdpa", "eager"):
+            return {}
+        if self.training and layer.gradient_checkpointing:
+            return {}  # transformers leaves out caches then.
+        return {"first_place_only": True}
 
     def _encoder_mask(self, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
         """Return a mask as the encoder reads it.

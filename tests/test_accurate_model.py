@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -90,19 +91,21 @@ def test_it_opens_in_the_type_that_the_cpu_multiplies_fast(capabilities, dtype, 
     assert f"dtype='{embedder.arithmetic}'" in repr(embedder)
 
 
-def test_other_models_open_in_the_type_of_their_checkpoint(monkeypatch):
+def test_other_models_open_in_the_type_of_their_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
-    copy = DocumentEmbedder.from_pretrained("default", device="cpu")
-    assert copy.model.dtype == torch.float32
+    copied = shutil.copytree(FOLDER, tmp_path / "accurate")
+    for model in ("default", copied):
+        embedder = DocumentEmbedder.from_pretrained(model, device="cpu")
+        assert embedder.arithmetic == "float32"
 
 
 def test_bfloat16_vectors_are_nearly_those_of_float32(embedder, bfloat16_embedder):
     expected = embedder.encode(TEXTS)
     vectors = bfloat16_embedder.encode(TEXTS)
     alone = np.concatenate([bfloat16_embedder.encode([text]) for text in TEXTS])
-    for found in (vectors, alone):
-        np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
-        assert (found * expected).sum(1).min() > 0.999
+    for rows in (vectors, alone):
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
+        assert (rows * expected).sum(1).min() > 0.999
 
 
 def test_sentence_transformers_gives_the_same_vectors(embedder):

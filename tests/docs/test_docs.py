@@ -78,6 +78,7 @@ def run_block(example: Example) -> None:
         server = ForkServer(space["environment"], space["folder"].parent / "bin")
         space["server"] = space["stack"].enter_context(server)
     executable = space["server"].executable
+    # The README's script trains in full every night, see tests/examples/test_train_tmde.py.
     command = [executable, "-c", block.replace("max_steps=400", "max_steps=20")]
     if example.region.lexemes["arguments"] == "bash":
         command = ["bash", "-euo", "pipefail", "-c", BASH % space.pop("append", "") + block]

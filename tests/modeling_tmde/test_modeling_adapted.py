@@ -10,6 +10,8 @@ from transformers import (
     AutoTokenizer,
     BartConfig,
     BertConfig,
+    CamembertConfig,
+    RobertaConfig,
     XLMRobertaConfig,
 )
 
@@ -143,6 +145,18 @@ def test_states_that_are_needed_are_computed_at_all_places(settings, options):
     last_layer.register_forward_hook(lambda *call: num_places.append(call[2].shape[1]))
     model(**padded(ROWS), pooled_only=True, **options)
     assert num_places == [len(ROWS[0])]
+
+
+@pytest.mark.parametrize("config_class", [RobertaConfig, CamembertConfig])
+def test_encoders_with_the_layers_of_bert(config_class):
+    encoder = config_class(**SIZES, vocab_size=40, max_position_embeddings=20)
+    model = AdaptedModel(AdaptedConfig(encoder_config=encoder, pooling="cls", **LANGUAGES)).eval()
+    num_places = []
+    last_layer = model.encoder.encoder.layer[-1]
+    last_layer.register_forward_hook(lambda *call: num_places.append(call[2].shape[1]))
+    expected = model(**padded(ROWS)).pooler_output
+    torch.testing.assert_close(model(**padded(ROWS), pooled_only=True).pooler_output, expected)
+    assert num_places == [len(ROWS[0]), 1]
 
 
 def test_gradient_checkpointing_keeps_the_embedding():

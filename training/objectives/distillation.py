@@ -153,7 +153,7 @@ class Distillation(Objective):
         divergence = self._divergence(student[:, taught], teacher[taught])
         loss = loss + self.similarity_weight * divergence
         components = {"loss": loss, "cosine": cosine, "divergence": divergence}
-        return ObjectiveOutput(loss, {name: sum.detach() for name, sum in components.items()})
+        return ObjectiveOutput(loss, {name: value.detach() for name, value in components.items()})
 
     def _divergence(self, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
         """Return the sum of the divergences of all texts.

@@ -303,8 +303,8 @@ class AdaptedModel(AdaptedPreTrainedModel):
             output_hidden_states = self.config.output_hidden_states
         if output_attentions is None:
             output_attentions = self.config.output_attentions
-        needs_states = output_hidden_states or output_attentions or not pooled_only
-        encoder_inputs |= self._first_place_option(needs_states)
+        returns_states = bool(output_hidden_states or output_attentions)
+        encoder_inputs |= self._first_place_option(returns_states or not pooled_only)
         outputs = self.encoder(
             **encoder_inputs,
             output_hidden_states=output_hidden_states,

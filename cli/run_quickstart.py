@@ -11,7 +11,7 @@ import numpy as np
 import typer
 from datasets import Dataset
 from rich.console import Console
-from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer
 
 from modeling_tmde import TmdeError
 from tmde.cli.errors import install_command
@@ -89,7 +89,7 @@ def _run_steps(output: Path, model_folder: Path, seed: int, start: float) -> Non
     print_report(results, console)
     texts = test["text"][:]
     vectors = np.asarray(embedder.encode(texts))  # (texts, d)
-    _decode(embedder, model_folder, texts[0])
+    _decode(embedder, texts[0])
 
     console.print("[bold]4. Reloading[/] the checkpoint with AutoModel")
     difference = _reload_difference(model_folder, texts[:RELOADED_TEXTS], vectors[:RELOADED_TEXTS])
@@ -221,15 +221,10 @@ def _classify(embedder: DocumentEmbedder, seed: int) -> list[TaskResult]:
     return list(evaluate([planned.load()], systems, options))
 
 
-def _decode(embedder: DocumentEmbedder, model_folder: Path, text: str) -> None:
+def _decode(embedder: DocumentEmbedder, text: str) -> None:
     """Embed the first sentence of a text, and print what the decoder makes of its one vector."""
     sentence = text.split(". ")[0].rstrip(".") + "."
-    embedding = embedder.encode([sentence], convert_to_tensor=True)  # (1, d)
-    translator = AutoModelForSeq2SeqLM.from_pretrained(model_folder)
-    token_ids = translator.generate(
-        encoder_outputs=embedding, target_language="en", max_new_tokens=60, num_beams=4
-    )
-    decoded = embedder.tokenizer.decode(token_ids[0], skip_special_tokens=True)
+    (decoded,) = embedder.decode(embedder.encode(sentence), "en", max_new_tokens=60)
     console.print(f"   read:                        {sentence}")
     console.print(f"   decoded from its one vector: {decoded}")
 

@@ -53,6 +53,7 @@ from modeling_tmde.sentence_transformers_files import (
     write_json,
 )
 from modeling_tmde.tokenization import load_tokenizer
+from tmde.embedding.decoding import open_decoder
 from tmde.embedding.loading import load_encoder, local_or_hub
 from tmde.embedding.long_documents import LongDocuments, SplitDocuments, load_aggregation
 from tmde.embedding.machine import cpu_batch_tokens, has_fast_bf16
@@ -989,6 +990,66 @@ class DocumentEmbedder(SentenceTransformer):
         if not isinstance(texts, str):
             texts = list(texts)
         return {"embedding": self.encode(texts, **options)}
+
+    # ---- Decoding
+
+    def decode(
+        self,
+        embeddings: Embeddings,
+        language: str | None = None,
+        *,
+        max_new_tokens: int = 100,
+        num_beams: int = 4,
+        batch_size: int = 32,
+        **options: Any,
+    ) -> list[str]:
+        """Turn vectors back into text, with the decoder of a model that has one, such as T-MDE.
+
+        The text shows what a vector holds: topic and names come back more often than wording.
+
+        Args:
+            embeddings: (n, d) as `encode` returns them by default, neither normalized nor
+                quantized nor truncated; or one vector (d,).
+            language: The code of the language to write, one of the model's pivot languages.
+                Default: the only one.
+            max_new_tokens: The longest text, in tokens.
+            num_beams: The width of the beam search.
+            batch_size: The vectors that are decoded together.
+            options: Further arguments of `generate` in transformers.
+
+        Returns:
+            A text for each vector.
+
+        Raises:
+            TmdeError: The model has no decoder, or was not opened from a folder or the Hub; the
+                language is none that it writes; or the vectors have another width or type.
+
+        Example:
+            ```python
+            embedder = DocumentEmbedder.from_pretrained("runs/tmde")
+            vector = embedder.encode("Die Brücke ist gesperrt.")
+            embedder.decode(vector, "en")  # a list with one text
+            ```
+        """
+        if not self.model.name_or_path:
+            raise TmdeError(
+                "decode: found a model without a folder; open the embedder with "
+                "DocumentEmbedder.from_pretrained(folder), because the decoder is there"
+            )
+        revision = getattr(self.model.config, "_commit_hash", None)
+        model = open_decoder(self.model.name_or_path, revision)
+        vectors = torch.atleast_2d(torch.as_tensor(np.asarray(embeddings)))  # (n, d)
+        texts: list[str] = []
+        for batch in vectors.split(batch_size):
+            token_ids = model.generate(
+                encoder_outputs=batch,
+                target_language=language,
+                max_new_tokens=max_new_tokens,
+                num_beams=num_beams,
+                **options,
+            )
+            texts += self.tokenizer.batch_decode(token_ids, skip_special_tokens=True)
+        return texts
 
     # ---- Similarity
 

@@ -238,7 +238,9 @@ class RunProgress(TrainerCallback):
     ) -> None:
         """Show the bar, in the main process alone."""
         is_hidden = args.disable_tqdm or not state.is_world_process_zero
-        self.bar = progress_bar(total=100, desc="training", disable=is_hidden)
+        # A resumed run has done a part already, which its rate must not count.
+        percent = 100 * self.trainer.progress()
+        self.bar = progress_bar(initial=percent, total=100, desc="training", disable=is_hidden)
         self.bar.bar_format = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
         self.bar.miniters = 0  # Speeds and losses change more often than percents.
 
@@ -254,7 +256,7 @@ class RunProgress(TrainerCallback):
         for name, value_format in SHOWN_FORMATS.items():
             if name in self.last_values:
                 parts.append(value_format.format(self.last_values[name]))
-        percent = int(100 * self.trainer.progress())
+        percent = 100 * self.trainer.progress()
         self.bar.postfix = " ".join(parts)
         self.bar.update(max(percent - self.bar.n, 0))
 

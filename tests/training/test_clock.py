@@ -1,5 +1,6 @@
 """The clock of a run: two kinds of seconds, interruptions, and limits of CPU time."""
 
+import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,10 @@ from transformers import TrainerCallback
 
 from tests.conftest import make_rows, tiny_model
 from tests.training.trainers import tiny_trainer
+from tmde.embedding.progress import progress_bar
+from tmde.training import callbacks
 from tmde.training import throughput as clock_module
+from tmde.training.callbacks import RunProgress
 from tmde.training.objectives import InfoNCE
 from tmde.training.throughput import RunMeter
 from tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
@@ -205,3 +209,28 @@ def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monke
         "The run has reached its limit (max_cpu_minutes=0.5, max_steps=1000) at step 6 and makes "
         "no more steps."
     ) in caplog.messages
+
+
+# ---- The bar
+
+
+def test_the_bar_of_a_resumed_run_counts_from_where_it_was(monkeypatch):
+    trainer = SimpleNamespace(progress=lambda: 0.5)
+    args = SimpleNamespace(disable_tqdm=True)
+    state = SimpleNamespace(is_world_process_zero=True, global_step=10)
+    bars = []
+
+    def remembered_bar(**options):
+        bars.append(progress_bar(**(options | {"disable": False, "file": io.StringIO()})))
+        return bars[-1]
+
+    monkeypatch.setattr(callbacks, "progress_bar", remembered_bar)
+    progress = RunProgress(trainer)
+    progress.on_train_begin(args, state, None)
+    trainer.progress = lambda: 0.75
+    progress.on_step_end(args, state, None)
+
+    # Half of what was left is done, so that the rest takes as long.
+    (bar,) = bars
+    values = bar.format_dict | {"elapsed": 60.0, "rate": None}
+    assert "[01:00<01:00" in bar.format_meter(**values)

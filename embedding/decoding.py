@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The decoder of a checkpoint, which turns its vectors back into text."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from transformers import AutoConfig, AutoModelForSeq2SeqLM
+
+from modeling_tmde import TmdeError
+from tmde.embedding.loading import without_load_report
+
+
+@lru_cache(maxsize=1)
+def open_decoder(name: str, revision: str | None = None) -> Any:
+    """Open the encoder-decoder of a checkpoint in float32. The last one stays in memory.
+
+    Args:
+        name: A folder or a Hub id.
+        revision: The revision of the Hub repository.
+
+    Returns:
+        The model, whose `generate` takes embeddings as `encoder_outputs`.
+
+    Raises:
+        TmdeError: The checkpoint is of another kind, or has no decoder.
+    """
+    config = AutoConfig.from_pretrained(name, revision=revision)
+    if type(config) not in AutoModelForSeq2SeqLM._model_mapping:
+        raise TmdeError(
+            f"{name}: found a model of type {config.model_type!r}, which has no decoder; expected "
+            "one that was trained to translate, such as T-MDE"
+        )
+    with without_load_report():
+        model, loading = AutoModelForSeq2SeqLM.from_pretrained(
+            name, revision=revision, output_loading_info=True
+        )
+    if loading["missing_keys"]:
+        raise TmdeError(
+            f"{name}: found the encoder alone; expected a checkpoint with the decoder, as "
+            "`tmde train` and `TmdeTrainer.save_model` write it"
+        )
+    return model.eval()

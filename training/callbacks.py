@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 logger = logging.get_logger("tmde.training")
 
 CURVES_NAME = "curves.png"
+EVALUATED = "eval_retrieval"
 # Logged values that the progress bar shows.
 SHOWN_FORMATS = {
     "loss": "loss {:.3f}",
     "words_per_second": "{:,.0f} words/s",
-    "eval_retrieval": "dev P@1 {:.1%}",
+    EVALUATED: "dev P@1 {:.1%}",
 }
 
 
@@ -222,6 +223,7 @@ class RunProgress(TrainerCallback):
     def __init__(self, trainer: TmdeTrainer):
         self.trainer = trainer
         self.last_values: dict[str, float] = {}  # The newest value of everything logged.
+        self.evaluated_step = 0  # The step of the newest evaluation.
         self.bar: Any = None
 
     def close(self) -> None:
@@ -256,6 +258,8 @@ class RunProgress(TrainerCallback):
         for name, value_format in SHOWN_FORMATS.items():
             if name in self.last_values:
                 parts.append(value_format.format(self.last_values[name]))
+        if EVALUATED in self.last_values:
+            parts.append(f"at step {self.evaluated_step:,}")
         percent = 100 * self.trainer.progress()
         self.bar.postfix = " ".join(parts)
         self.bar.update(max(percent - self.bar.n, 0))
@@ -272,6 +276,8 @@ class RunProgress(TrainerCallback):
         if logs is None or not state.is_world_process_zero:
             return
         self.last_values |= logs
+        if EVALUATED in logs:
+            self.evaluated_step = state.global_step
         folder = Path(self.trainer.args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / LOG_NAME, "a", encoding="utf-8") as log:

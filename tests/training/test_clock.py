@@ -234,3 +234,18 @@ def test_the_bar_of_a_resumed_run_counts_from_where_it_was(monkeypatch):
     (bar,) = bars
     values = bar.format_dict | {"elapsed": 60.0, "rate": None}
     assert "[01:00<01:00" in bar.format_meter(**values)
+
+
+def test_the_bar_says_at_which_step_the_dev_rows_were_measured(monkeypatch, tmp_path):
+    trainer = SimpleNamespace(progress=lambda: 0.5, args=SimpleNamespace(output_dir=tmp_path))
+    args = SimpleNamespace(disable_tqdm=True)
+    state = SimpleNamespace(is_world_process_zero=True, global_step=300)
+    progress = RunProgress(trainer)
+    progress.on_train_begin(args, state, None)
+
+    progress.on_log(args, state, None, {"eval_retrieval": 0.951})
+    state.global_step = 1480
+    progress.on_log(args, state, None, {"loss": 2.0})
+    progress.on_step_end(args, state, None)
+
+    assert progress.bar.postfix == "step 1,480 loss 2.000 dev P@1 95.1% at step 300"

@@ -126,7 +126,8 @@ def train(options: TrainOptions) -> None:
     output = options.output
     is_written_again = Path(name).name == RECIPE_NAME
     if options.overwrite and not options.resume and not is_written_again:
-        check_inputs_stay(made.recipe, output, name)
+        recipe_files = [name] if Path(name).is_file() else []
+        check_inputs_stay(made.recipe, output, *recipe_files)
     if PartialState().is_main_process:
         for message in made.messages:
             typer.echo(message, err=True)

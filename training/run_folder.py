@@ -179,13 +179,13 @@ def check_inputs_stay(recipe: Recipe, folder: Path, *files: str) -> None:
     recursively_apply(values.append, sections, test_type=lambda value: isinstance(value, str))
     for value in values:
         path = Path(value.rpartition("=")[2]).expanduser()  # A task may be NAME=SOURCE.
-        is_inside = path.resolve().is_relative_to(folder.resolve())
-        # A value that matches no file is an id of the Hub.
-        if is_inside and glob.glob(f"{path}*", recursive=True):
-            raise RecipeError(
-                f"{value}: the run would overwrite it; choose another folder than {folder}, or "
-                "move it"
-            )
+        # A value may be the beginning of names, and one that matches no file is an id of the Hub.
+        for match in glob.glob(f"{path}*", recursive=True):
+            if Path(match).resolve().is_relative_to(folder.resolve()):
+                raise RecipeError(
+                    f"{value}: the run would overwrite it; choose another folder than {folder}, or "
+                    "move it"
+                )
 
 
 def begin_folder(recipe: Recipe, folder: Path, overwrite: bool) -> None:

@@ -54,6 +54,20 @@ def test_names_that_are_no_paths_in_the_run_are_no_inputs(override, place):
     check_inputs_stay(load_recipe("quickstart", [override]), place / "run")
 
 
+def test_the_folder_may_have_the_name_of_a_pair_of_files_beside_it(place):
+    for name in ("corpus.de-en.de", "corpus.de-en.en"):
+        (place / name).write_text("")
+    recipe = load_recipe("quickstart", ["data.train=corpus.de-en"])
+    check_inputs_stay(recipe, Path("corpus.de-en"))
+
+
+def test_the_folder_may_have_the_name_of_the_recipe(place):
+    (place / "run").rename(place / "quickstart")
+    call = ["train", "quickstart", "metric_for_best_model=bogus", "-o", "quickstart", "--overwrite"]
+    result = CliRunner().invoke(app, call, env={"COLUMNS": "300"})
+    assert "no evaluation measures it" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

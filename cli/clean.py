@@ -1,4 +1,4 @@
-"""`tmde clean`: a translation memory in, the same without bad rows out."""
+"""`tmde clean`: a translation memory in, the same without wrong rows out."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,9 @@ REASONS = (
     "duplicate",
 )
 
+# Those of `tmde.documents.file_cleaning`, which a test compares.
+_OUTPUT_SUFFIXES = (".jsonl", ".parquet", ".tsv", ".tmx", ".po", ".xliff", ".xlf", ".ts")
+
 
 @dataclass(kw_only=True)
 class CleanOptions(common.ModelOptions):
@@ -31,11 +34,19 @@ class CleanOptions(common.ModelOptions):
 
     sources: Annotated[
         list[str],
-        Argument(metavar="SOURCE...", help="Parallel text: TMX, JSONL, TSV, parquet, Moses, Hub."),
+        Argument(
+            metavar="SOURCE...",
+            help="Parallel text: TMX, PO, XLIFF, Qt, JSONL, TSV, parquet, Moses, Hub.",
+        ),
     ]
     output: Annotated[
         Path,
-        Option("--output", "-o", metavar="OUT", help="File to write: .jsonl, .parquet or .tsv."),
+        Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="File to write: .tmx, .jsonl, .parquet or .tsv; a catalog as the source is.",
+        ),
     ]
     removed: Annotated[
         Path | None,
@@ -58,6 +69,7 @@ class CleanOptions(common.ModelOptions):
     calibration: Annotated[
         Path | None, Option(help="File of `tmde calibrate`. Default: that of the model.")
     ] = None
+    bad_rows: common.BadRowsOption = "report"
     overwrite: common.OverwriteOption = False
 
 
@@ -67,18 +79,27 @@ def clean(options: CleanOptions) -> None:
 
     Removed are texts in the wrong language, copies of the other text, and rows whose texts are no
     translations of each other, differ in numbers, placeholders or length, or repeat an earlier row.
-    OUT is a corpus that `tmde train` reads.
 
-        tmde clean memory.tmx -o clean.jsonl --removed removed.jsonl
+        tmde clean memory.tmx -o clean.tmx --removed removed.jsonl
+
+    From TMX to TMX, all that stays is the same bytes as before: header, attributes, inline tags. A
+    catalog (.po, .xliff, .xlf, Qt's .ts) keeps every entry, because a program needs them; wrong
+    ones are marked for review: fuzzy, needs-review-translation, unfinished.
+
+        tmde clean de.po -o de.clean.po --removed marked.jsonl
+
+    Of other sources, or several, OUT is a new file; `tmde train` reads it:
+
+        tmde clean old.tmx more.tsv -o clean.jsonl
 
         tmde train bag --train clean.jsonl -o runs/mine
 
     A row in several languages loses the text that does not fit, and is removed if fewer than two
     are left. Look into the removed rows, and leave out a reason that is wrong for your text:
 
-        tmde clean memory.tmx -o clean.jsonl --removed removed.jsonl --skip numbers --skip duplicate
+        tmde clean memory.tmx -o clean.tmx --removed removed.jsonl --skip numbers --skip duplicate
     """
-    common.check_output(options.output, options.overwrite, [".jsonl", ".parquet", ".tsv"])
+    common.check_output(options.output, options.overwrite, _OUTPUT_SUFFIXES)
     if options.removed is not None:
         common.check_output(options.removed, options.overwrite, [".jsonl"], "--removed")
     from tmde.documents.file_cleaning import clean_files

@@ -118,13 +118,14 @@ def _describe_missing_package(error: ImportError, command: str | None) -> str | 
         return None
     package = error.name.partition(".")[0]
     requirement_of_extra = re.compile(
-        rf"{package.replace('_', '-')}\b.*extra == ['\"](?P<extra>[\w-]+)['\"]"
+        rf"(?P<name>{package.replace('_', '-')}\b[\w.-]*).*extra == ['\"](?P<extra>[\w-]+)['\"]"
     )
     extras = []
     for requirement in requires("tmde") or ():
         match = requirement_of_extra.match(requirement)
         if match and match["extra"] != "dev":
             extras.append(match["extra"])
+            package = match["name"]
     if not extras:
         return None
     extra = _USUAL_EXTRAS.get(package, extras[0])

@@ -79,6 +79,10 @@ ModelOption = Annotated[
         callback=check_model_name,
     ),
 ]
+BadRowsOption = Annotated[
+    Literal["report", "raise"],
+    Option(help="Rows that cannot be read: leave them out and report them, or stop at the first."),
+]
 OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace files that exist.")]
 
 # How a model is opened: the fields of `ModelOptions`, of which some commands take a few.

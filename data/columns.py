@@ -23,7 +23,7 @@ from .rows import (
     is_triple_text,
     triple_texts,
 )
-from .tables import FILE, ROW, array_of, fields_of, values_of
+from .tables import BAD, FILE, ROW, array_of, fields_of, values_of
 
 ColumnPairs = tuple[tuple[str, str], ...]  # (name, field of the source)
 Values: TypeAlias = "list[Any] | pa.Array"
@@ -110,8 +110,12 @@ def check_columns(columns: ColumnPairs, fields: Collection[str], place: str) -> 
 # ---- The columns of a batch
 
 
-def texts_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+def texts_of(batch: pa.RecordBatch, bad_reasons: dict[int, str] | None = None) -> pa.RecordBatch:
     """Return the texts of rows by field: those in `translation`, or else the columns.
+
+    Args:
+        batch: The rows.
+        bad_reasons: Gets what is wrong with a row, by its position, instead of an error.
 
     Raises:
         CorpusError: `translation` is no object of texts.
@@ -128,7 +132,11 @@ def texts_of(batch: pa.RecordBatch) -> pa.RecordBatch:
             number = values_of(batch, ROW)[position]
             expected = "an object of texts by language, or null"
             advice = "Correct or delete the row."
-            raise bad_value(place, number, TRANSLATION, row, expected, advice)
+            error = bad_value(place, number, TRANSLATION, row, expected, advice)
+            if bad_reasons is None:
+                raise error
+            bad_reasons[position] = str(error)
+            rows[position] = None
     arrays = {}
     for name in dict.fromkeys(name for row in rows for name in row or ()):
         arrays[name] = array_of(name, [(row or {}).get(name) for row in rows])
@@ -256,7 +264,7 @@ def header_of(
         any_code: Whether any code is a language, also of columns.
 
     Raises:
-        CorpusError: There are no rows, or none of their fields is a language.
+        CorpusError: There are no rows that can be read, or none of their fields is a language.
     """
     names = requested or ()
     fields, values, name_of = _read_fields(batches, names, columns)
@@ -292,12 +300,19 @@ def _read_fields(
     Returns:
         All fields, in order of appearance; the first values of those that may be languages; and the
         name of each field that the run or the user asks for.
+
+    Raises:
+        CorpusError: No row can be read.
     """
     fields: dict[str, None] = {}
     values: dict[str, list] = {}
     name_of: dict[str, str] = {}
+    first_reason = None
     for batch in batches:
-        texts = texts_of(batch).slice(0, SEEN_ROWS)
+        bad_reasons: dict[int, str] = {}
+        texts = texts_of(batch, bad_reasons).slice(0, SEEN_ROWS)
+        for reason in (*values_of(batch, BAD), *bad_reasons.values()):
+            first_reason = first_reason or reason
         fields |= dict.fromkeys([*fields_of(batch), *fields_of(texts)])
         for field in fields_of(texts):
             values.setdefault(field, []).extend(values_of(texts, field))
@@ -307,6 +322,8 @@ def _read_fields(
         # Later rows may have more negatives of triples.
         if ANCHOR not in names and names and set(names) <= set(name_of.values()):
             break
+    if not values and first_reason is not None:
+        raise CorpusError(first_reason)
     return fields, values, name_of
 
 

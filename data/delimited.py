@@ -59,10 +59,13 @@ class Columns(NamedTuple):
     Attributes:
         numbers: The number of the line on which each row begins, (rows,).
         arrays: The strings of each column, by name.
+        errors: The errors of rows that have too many or too few fields, by their positions. Such a
+            row has no strings.
     """
 
     numbers: np.ndarray
     arrays: dict[str, pa.Array]
+    errors: dict[int, CorpusError]
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,8 @@ def read_delimited(
             to find out.
 
     Raises:
-        CorpusError: The file is damaged or not UTF-8, two columns have one name, or a row has too
-            many or too few fields.
+        CorpusError: The file is damaged or not UTF-8, two columns have one name, or a quote is not
+            closed.
         OSError: There is no such file.
     """
     layout, blocks, number = _open(path, kind, place, names, quoting)
@@ -351,7 +354,7 @@ def _parsed_by_arrow(block: str, first_number: int, layout: _Layout) -> Columns 
     for name, column in zip(layout.names, table.columns, strict=True):
         if name:
             arrays[name] = column.combine_chunks()
-    return Columns(np.arange(first_number, first_number + len(table)), arrays)
+    return Columns(np.arange(first_number, first_number + len(table)), arrays, {})
 
 
 def _columns_of(records: Iterable[_Record], first_number: int, layout: _Layout) -> Columns:
@@ -361,16 +364,16 @@ def _columns_of(records: Iterable[_Record], first_number: int, layout: _Layout) 
         records: The records of a block.
         first_number: The number of the first line of the block.
         layout: The layout of the file.
-
-    Raises:
-        CorpusError: A record has too many or too few fields.
     """
     width = len(layout.names)
-    starts = []
-    columns: list[list[str]] = [[] for _ in layout.names]
+    starts: list[int] = []
+    columns: list[list[str | None]] = [[] for _ in layout.names]
+    no_fields = [None] * width
+    errors = {}
     for start, _, fields in records:
         if len(fields) != width:
-            raise _wrong_width(fields, first_number + start, layout)
+            errors[len(starts)] = _wrong_width(fields, first_number + start, layout)
+            fields = no_fields
         starts.append(start)
         # Lists of strings, and not of rows: Python's garbage collector would go through those.
         for values, field in zip(columns, fields, strict=True):
@@ -379,7 +382,7 @@ def _columns_of(records: Iterable[_Record], first_number: int, layout: _Layout) 
     for name, values in zip(layout.names, columns, strict=True):
         if name:
             arrays[name] = pa.array(values, pa.string())
-    return Columns(first_number + np.array(starts, np.int64), arrays)
+    return Columns(first_number + np.array(starts, np.int64), arrays, errors)
 
 
 def _wrong_width(fields: Sequence[str], number: int, layout: _Layout) -> CorpusError:

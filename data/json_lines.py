@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from .checks import Unquoted, bad_value
+from .checks import CorpusError, Unquoted, bad_value
 from .lines import read_lines
 
 ARRAY_ADVICE = (
@@ -13,8 +13,10 @@ ARRAY_ADVICE = (
 )
 
 
-def read_json_lines(path: str, place: str) -> Iterator[tuple[int, dict[str, Any], str]]:
-    """Yield the number of each row, the row, and its JSON.
+def read_json_lines(
+    path: str, place: str
+) -> Iterator[tuple[int, dict[str, Any] | CorpusError, str]]:
+    """Yield the number of each row, the row or the error of one that is none, and its JSON.
 
     Lines of blanks are skipped. NaN and infinities, which are no JSON but written by some, are
     null.
@@ -24,18 +26,19 @@ def read_json_lines(path: str, place: str) -> Iterator[tuple[int, dict[str, Any]
         place: Its name in messages.
 
     Raises:
-        CorpusError: A line holds no JSON object.
+        CorpusError: The file is damaged or not UTF-8, or an array of objects.
     """
     for number, line in read_lines(path, place):
         if not line.strip(" "):
             continue
         row, text = _parsed(line)
         if not isinstance(row, dict):
-            advice = "Correct or delete the line."
             if _begins_an_array(row, line):
-                row = Unquoted("an array")
-                advice = ARRAY_ADVICE
-            raise bad_value(place, number, None, row, "a JSON object", advice)
+                found = Unquoted("an array")
+                raise bad_value(place, number, None, found, "a JSON object", ARRAY_ADVICE)
+            advice = "Correct or delete the line."
+            yield number, bad_value(place, number, None, row, "a JSON object", advice), line
+            continue
         yield number, row, text
 
 

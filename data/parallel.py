@@ -64,8 +64,9 @@ def load_parallel(
               one (a README.md that lists `configs`).
             - A parquet or JSONL file, with a column `translation` = `{language: text}` or one
               column per language; a CSV or TSV file with the language codes as header (see
-              `data/delimited.py` for the quotes of TSV); a translation memory, TMX. All but parquet
-              may be gzipped. Or a glob of, or a folder with, such files.
+              `data/delimited.py` for the quotes of TSV); a translation memory, TMX, or a catalog of
+              gettext, .po (extra `localization`), XLIFF or Qt, .ts. All but parquet may be gzipped.
+              Or a glob of, or a folder with, such files.
             - Moses files: by language, `{"de": "corpus.de", "en": "corpus.en"}`, or by prefix,
               `"corpus"`.
             - A `datasets.Dataset` or `IterableDataset`, with a column `translation` or one column
@@ -79,8 +80,8 @@ def load_parallel(
             loaded.
         streaming: Return an `IterableDataset` that reads and checks as it goes, in flat memory. An
             `IterableDataset` among the sources is always streamed, and so are the others then.
-        bad_rows: `"report"` to set empty texts to None, drop rows with fewer than two languages,
-            and count both; `"raise"` to raise on them.
+        bad_rows: `"report"` to set empty texts to None, drop rows that cannot be read or have fewer
+            than two languages, and count both; `"raise"` to raise on them.
         temperature: Mix the parts (Hub configs or files) with p ~ rows^(1/temperature), repeating
             small ones until all are exhausted: 1.0 for proportional, `float("inf")` for uniform.
             None takes every row once: parts follow one another, except that the configs of a
@@ -126,9 +127,10 @@ def load_parallel(
 
     Raises:
         CorpusError: Bad input, whatever `bad_rows`: no file found, unknown languages, Moses files
-            of different lengths, bytes that are not UTF-8, wrong numbers of TSV fields, values that
-            are not texts, invalid JSON, missing columns; with `bad_rows="raise"` also empty texts
-            and rows with fewer than two languages. In a stream, bad rows raise when they are read.
+            of different lengths, bytes that are not UTF-8, quotes that are not closed, missing
+            columns; with `bad_rows="raise"` also rows that cannot be read (wrong numbers of fields,
+            invalid JSON or XML, values that are not texts), empty texts and rows with fewer than
+            two languages. In a stream, bad rows raise when they are read.
         OSError: A Moses file does not exist, or a Hub dataset can't be reached.
         ValueError: From `datasets`: a Hub dataset lacks the config or the split.
 

@@ -114,9 +114,9 @@ class PartOpener:
 
     def _part(self, table: Table, seen_rows: int = SEEN_ROWS) -> Part:
         count = table.row_count()
-        batches = table.batches()
+        batches = table.batches(keep_bad=True)
         if not table.has_different_rows:
-            batches = islice(table.batches(seen_rows), 1)
+            batches = islice(table.batches(seen_rows, keep_bad=True), 1)
         header = header_of(
             batches, table.place, self.text_names, self.columns, table.format == "moses"
         )
@@ -279,7 +279,7 @@ def _languages_of_source(
         tables = [open_split(path, configs[0], split, streaming=True)]
     languages: dict[str, None] = {}
     for table in tables:
-        batches = islice(table.batches(FIRST_ROWS), 1)
+        batches = islice(table.batches(FIRST_ROWS, keep_bad=True), 1)
         header = header_of(batches, table.place, None, columns, table.format == "moses")
         languages |= dict.fromkeys(one_of_each(header.languages, table.place))
     return list(languages)

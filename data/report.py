@@ -23,6 +23,7 @@ class RowState(enum.IntEnum):
     EMPTY_TEXT = 3
     NO_LABEL = 4
     NO_NEEDED_TEXT = 5
+    UNREADABLE = 6
 
 
 REASONS = {
@@ -30,6 +31,7 @@ REASONS = {
     RowState.EMPTY_TEXT: "with an empty text",
     RowState.NO_LABEL: "without a known label",
     RowState.NO_NEEDED_TEXT: "without an anchor or a positive",
+    RowState.UNREADABLE: "that cannot be read",
 }
 BAD_STATES = tuple(REASONS)
 
@@ -43,8 +45,8 @@ class CorpusReport:
         kept: The rows that came through.
         empty_texts: The texts of the requested languages that were empty or only whitespace, and
             became None. Empty cells of tables and lines of Moses files are no texts.
-        dropped_rows: The rows dropped as bad: fewer than two texts, or fewer than two after the
-            empty ones went.
+        dropped_rows: The rows dropped as bad: those that cannot be read, and those with fewer than
+            two texts, empty ones not counted.
         other_rows: The rows left out, though not bad: the source has further languages, and these
             rows lack two of the requested ones.
         first_examples: The first few bad rows, with what was found and expected.

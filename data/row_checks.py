@@ -14,7 +14,7 @@ from .checks import CorpusError, Unquoted, bad_value, check_text
 from .columns import ColumnPairs, Values, as_list, named_columns, texts_of
 from .report import BAD_STATES, MAX_EXAMPLES, RowState
 from .rows import CLASSES, DOCUMENT_ID, LABEL, SOURCE_FILE, SOURCE_ROW, TRANSLATION, features_of
-from .tables import ROW, AnyDataset, Table, batch_of_rows, values_of
+from .tables import BAD, ROW, AnyDataset, Table, batch_of_rows, values_of
 
 BATCH_ROWS = 500  # rows that a stream reads and checks ahead of the one it yields
 FEWEST_TEXTS = 2  # texts that a row of parallel text needs
@@ -39,6 +39,7 @@ class _CheckedRows:
         empty: Whether that text is only whitespace, (n, languages).
         labels: The labels as the source writes them, (n,).
         unlabeled: Whether a row lacks the label that it needs, (n,).
+        bad_reasons: Why a row cannot be read, by its position.
     """
 
     numbers: Sequence[int]
@@ -47,6 +48,7 @@ class _CheckedRows:
     empty: np.ndarray
     labels: Sequence
     unlabeled: np.ndarray
+    bad_reasons: dict[int, str]
 
 
 @dataclass(frozen=True)
@@ -97,17 +99,21 @@ class RowChecker:
             the first few.
 
         Raises:
-            CorpusError: A value is not a text; with `raise_on_bad` also a bad row.
+            CorpusError: A row is bad, and `raise_on_bad` is set.
         """
         numbers = values_of(batch, ROW)
+        bad_reasons = {}
+        for position, reason in enumerate(values_of(batch, BAD)):
+            if reason is not None:
+                bad_reasons[position] = reason
         missing = [None] * len(numbers)
         values_of_name = named_columns(
-            texts_of(batch), self.languages, self.columns, numbers, self.place
+            texts_of(batch, bad_reasons), self.languages, self.columns, numbers, self.place
         )
         texts = []
         for language in self.languages:
             values = values_of_name.get(language, missing)
-            texts.append(self._text_array(values, language, numbers))
+            texts.append(self._text_array(values, language, numbers, bad_reasons))
         others = named_columns(batch, (DOCUMENT_ID, LABEL), self.columns, numbers, self.place)
         labels = as_list(others.get(LABEL, missing))
         class_numbers = self._class_numbers(labels)
@@ -118,6 +124,7 @@ class RowChecker:
             empty=np.stack([_is_blank(column) for column in texts], axis=1),
             labels=labels,
             unlabeled=np.array([number is None for number in class_numbers], bool),
+            bad_reasons=bad_reasons,
         )
         states = self._states(rows)
         filled_texts = []
@@ -150,17 +157,30 @@ class RowChecker:
                 known[str(self.class_names.index(name))] = class_number
         return [known.get(str(label)) for label in labels]
 
-    def _text_array(self, values: Values, language: str, numbers: Sequence[int]) -> pa.Array:
-        """Return the texts of a language, or raise the error of the first that is not a text."""
+    def _text_array(
+        self,
+        values: Values,
+        language: str,
+        numbers: Sequence[int],
+        bad_reasons: dict[int, str],
+    ) -> pa.Array:
+        """Return the texts of a language; a value that is no text is None, and its row is bad."""
         if isinstance(values, pa.Array):
             return values
         try:
             return pa.array(values, pa.string())
         except (pa.ArrowException, UnicodeError):
-            for number, value in zip(numbers, values, strict=True):
+            pass  # A value is to blame.
+        texts: list[str | None] = []
+        for position, (number, value) in enumerate(zip(numbers, values, strict=True)):
+            try:
                 if value is not None:
                     check_text(value, self.place, number, language)
-            raise
+                texts.append(value)
+            except CorpusError as error:
+                texts.append(None)
+                bad_reasons[position] = str(error)
+        return pa.array(texts, pa.string())
 
     def _states(self, rows: _CheckedRows) -> np.ndarray:
         """Return the state of each row, (rows,)."""
@@ -176,6 +196,7 @@ class RowChecker:
             states[~has_text] = RowState.NO_NEEDED_TEXT
         if self.class_names:
             states[rows.unlabeled] = RowState.NO_LABEL
+        states[list(rows.bad_reasons)] = RowState.UNREADABLE
         return states
 
     def _examples(self, rows: _CheckedRows, states: np.ndarray) -> list[str | None]:
@@ -198,6 +219,8 @@ class RowChecker:
 
     def _error(self, rows: _CheckedRows, row: int, is_unlabeled: bool) -> CorpusError:
         """Return the error of a bad row: its label, its first missing text, or too few texts."""
+        if row in rows.bad_reasons:
+            return CorpusError(rows.bad_reasons[row])
         name = TRANSLATION
         value: object
         expected = "a text"
@@ -270,7 +293,7 @@ class _CheckedFile(datasets.ArrowBasedBuilder):
     def _generate_tables(self, files: list[Table]) -> Iterator[tuple[Key, pa.Table]]:
         for file in files:
             count = 0
-            for number, batch in enumerate(file.batches(BATCH_ROWS)):
+            for number, batch in enumerate(file.batches(BATCH_ROWS, keep_bad=True)):
                 if self.config.limit is not None:
                     batch = batch.slice(0, self.config.limit - count)
                 count += len(batch)

@@ -1,4 +1,4 @@
-"""Read tables: CSV, TSV, JSON Lines, parquet, translation memories, text, Moses files, datasets.
+"""Read tables: CSV, TSV, JSON Lines, parquet, catalogs of translations, text, Moses, datasets.
 
 There is one reader. Whatever the format is, it yields record batches of the rows of a table, with
 two more columns: `FILE`, the name of the file, and `ROW`, the number of the row in it. Parallel
@@ -34,7 +34,7 @@ from .json_lines import read_json_lines
 from .languages import names_a_language
 from .lines import read_lines, shown_path
 from .rows import TRANSLATION
-from .translation_memories import read_units
+from .unit_files import UNIT_FORMATS, read_units
 
 TableFormat = Literal["jsonl", "csv", "tsv", "parquet"]
 Row = dict[str, Any]
@@ -44,7 +44,8 @@ AnyDataset: TypeAlias = datasets.Dataset | datasets.IterableDataset
 FILE = "\0file"
 ROW = "\0row"
 LINE = "\0line"  # The JSON of a row, if the file is JSON Lines.
-_OWN_COLUMNS = (FILE, ROW, LINE)
+BAD = "\0bad"  # What is wrong with a row that cannot be read.
+_OWN_COLUMNS = (FILE, ROW, LINE, BAD)
 
 BATCH_ROWS = 8192
 
@@ -58,13 +59,13 @@ TABLE_FORMATS: dict[str, TableFormat] = {
 }
 # Such a file of rows is read if the user names it. In folders, it is often one of settings.
 SETTINGS_SUFFIX = ".json"
-FORMATS: dict[str, str] = {**TABLE_FORMATS, SETTINGS_SUFFIX: "jsonl", ".tmx": "tmx"}
+FORMATS: dict[str, str] = {**TABLE_FORMATS, SETTINGS_SUFFIX: "jsonl", **UNIT_FORMATS}
 TABLES_OF_TEXT = ("csv", "tsv")
 # Rows of these formats have fields of their own.
-FORMATS_OF_DIFFERENT_ROWS = ("jsonl", "tmx")
+FORMATS_OF_DIFFERENT_ROWS = ("jsonl", *UNIT_FORMATS.values())
 EXPECTED_FILES = (
-    "files ending in .parquet, .jsonl, .ndjson, .csv, .tsv, .tab or .tmx (all but parquet also "
-    "gzipped, .gz), or two or more Moses files"
+    "files ending in .parquet, .jsonl, .ndjson, .csv, .tsv, .tab, .tmx, .po, .xliff, .xlf or .ts "
+    "(all but parquet also gzipped, .gz), or two or more Moses files"
 )
 ADVICE = (
     "Pass a file of these, a folder of them, or Moses files by their prefix or as "
@@ -77,7 +78,8 @@ class Table:
     """The file, or the Moses files, that hold one table of rows.
 
     Attributes:
-        format: `"parquet"`, `"jsonl"`, `"csv"`, `"tsv"`, `"tmx"`, `"text"` or `"moses"`.
+        format: `"parquet"`, `"jsonl"`, `"csv"`, `"tsv"`, `"tmx"`, `"po"`, `"xliff"`, `"ts"`,
+            `"text"` or `"moses"`.
         paths: The files: one, or one per language.
         languages: The language of each file, for `"moses"`.
         name: The name in messages, if it is not that of the files.
@@ -142,11 +144,16 @@ class Table:
             return self._line_count()
         return None
 
-    def batches(self, size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    def batches(self, size: int = BATCH_ROWS, keep_bad: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most `size` at a time, with the columns `FILE` and `ROW`.
 
         Texts are strings, and `translation` is a struct of them. A column of JSON Lines that has
         other values, too, holds JSON; `values_of` returns its values.
+
+        Args:
+            size: The largest number of rows of a batch.
+            keep_bad: Whether a row that cannot be read is one without values, and with the reason
+                in a column `BAD`. Otherwise it raises an error.
 
         Raises:
             CorpusError: The file is damaged, or a row has no right form.
@@ -158,12 +165,16 @@ class Table:
             columns_of_blocks = read_delimited(
                 self.paths[0], self._kind, self.place, self.header, self.quoting
             )
-            for numbers, arrays in columns_of_blocks:
+            for numbers, arrays, errors in columns_of_blocks:
+                if errors and not keep_bad:
+                    raise next(iter(errors.values()))
+                if errors:
+                    arrays[BAD] = _reasons_of(errors, len(numbers))
                 block = _with_places(pa.RecordBatch.from_pydict(arrays), self.place, numbers)
                 for start in range(0, len(block), size):
                     yield block.slice(start, size)
         else:
-            for rows in _blocks_of(self._numbered_rows(), size):
+            for rows in _blocks_of(_checked(self._numbered_rows(), keep_bad), size):
                 columns: dict[str, pa.Array] = {}
                 for name in dict.fromkeys(name for _, row in rows for name in row):
                     columns[name] = array_of(name, [row.get(name) for _, row in rows])
@@ -179,10 +190,10 @@ class Table:
         for batch in self.batches(size):
             yield from zip(values_of(batch, ROW), rows_of(batch), strict=True)
 
-    def _numbered_rows(self) -> Iterator[tuple[int, Row]]:
-        """Yield the rows of text, Moses files, a translation memory or JSON Lines.
+    def _numbered_rows(self) -> Iterator[tuple[int, Row | CorpusError]]:
+        """Yield the rows of text, Moses files, units of translations or JSON Lines.
 
-        Those of JSON Lines have their line as `LINE`.
+        Those of JSON Lines have their line as `LINE`. A row that cannot be read is an error.
         """
         path = self.paths[0]
         if self.format == "moses":
@@ -190,11 +201,12 @@ class Table:
         elif self.format == "text":
             for number, line in read_lines(path, self.place):
                 yield number, {"text": line}
-        elif self.format == "tmx":
-            yield from read_units(path, self.place)
+        elif self.format in UNIT_FORMATS.values():
+            yield from read_units(self.format, path, self.place)
         else:
             for number, row, line in read_json_lines(path, self.place):
-                row[LINE] = line
+                if isinstance(row, dict):
+                    row[LINE] = line
                 yield number, row
 
     # ---- Moses
@@ -296,7 +308,7 @@ class DatasetTable(Table):
         """The names of the classes of each column of class numbers."""
         return _class_names_of(self.dataset.features or {})
 
-    def batches(self, size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    def batches(self, size: int = BATCH_ROWS, keep_bad: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most `size` at a time; see `Table.batches`."""
         first_number = 1
         for rows in self.dataset.with_format("arrow").iter(size):
@@ -430,6 +442,27 @@ def _decoded(value: bytes | None) -> str | bytes | None:
         return value.decode()
     except UnicodeDecodeError:
         return value
+
+
+def _reasons_of(errors: Mapping[int, CorpusError], count: int) -> pa.Array:
+    """Return what is wrong with each of some rows; None for most."""
+    reasons: list[str | None] = [None] * count
+    for position, error in errors.items():
+        reasons[position] = str(error)
+    return pa.array(reasons, pa.string())
+
+
+def _checked(
+    rows: Iterable[tuple[int, Row | CorpusError]], keep_bad: bool
+) -> Iterator[tuple[int, Row]]:
+    """Yield rows with their numbers; for one that cannot be read, see `Table.batches`."""
+    for number, row in rows:
+        if not isinstance(row, CorpusError):
+            yield number, row
+        elif keep_bad:
+            yield number, {BAD: str(row)}
+        else:
+            raise row
 
 
 def _blocks_of(rows: Iterable[tuple[int, Row]], size: int) -> Iterator[list[tuple[int, Row]]]:

@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 from modeling_tmde import TmdeError
 from tmde.data import DOCUMENT_ID
 from tmde.data.io import replacing
+from tmde.documents.memory_writer import memory_writer
 
+CORPUS_SUFFIXES = (".jsonl", ".parquet", ".tsv", ".tmx")
 _NEEDS_QUOTES = re.compile(r'[\t\n\r"]')
 _PARQUET_ROWS = 4096  # that are written at once
 
@@ -115,11 +117,16 @@ def write_corpus(
     quoted.
 
     Args:
-        target: The file: .jsonl, .parquet or .tsv. It appears when all rows are written.
+        target: The file: .jsonl, .parquet, .tsv or .tmx. It appears when all rows are written.
         languages: The languages of the corpus.
         has_documents: Whether rows have the id of a document.
         rows: The texts of each row by language, and the id of its document.
     """
+    if target.suffix == ".tmx":
+        with memory_writer(target, languages) as write:
+            for texts, doc_id in rows:
+                write(texts, {DOCUMENT_ID: doc_id})
+        return
     if target.suffix == ".tsv":
         cells = ([texts.get(language, "") for language in languages] for texts, _ in rows)
         write_rows(target, languages, cells)

@@ -13,6 +13,7 @@ from datasets import Dataset
 from modeling_tmde import TmdeError
 from tmde.data import DOCUMENT_ID, SOURCE_FILE, SOURCE_ROW, load_parallel
 from tmde.data.delimited import Quoting
+from tmde.data.unit_files import UNIT_FORMATS
 from tmde.documents.cleaning import (
     DEFAULT_SHARE,
     FEWEST_TEXTS,
@@ -20,7 +21,13 @@ from tmde.documents.cleaning import (
     CheckedRow,
     RowCleaner,
 )
-from tmde.documents.corpus_writer import checked_output, json_lines_writer, write_corpus
+from tmde.documents.corpus_writer import (
+    CORPUS_SUFFIXES,
+    checked_output,
+    json_lines_writer,
+    write_corpus,
+)
+from tmde.documents.filtered_files import Decision, filtered_file, write_filtered
 from tmde.documents.merged_languages import MergedLanguages
 from tmde.documents.pair_checker import Reason
 from tmde.documents.pair_probabilities import needed_calibration, warn_of_few
@@ -28,6 +35,7 @@ from tmde.embedding.opening import open_embedder, without_truncation_warnings
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 from tmde.embedding.progress import progress_bar
 
+OUTPUT_SUFFIXES = tuple(dict.fromkeys((*CORPUS_SUFFIXES, *UNIT_FORMATS)))
 _DECIMALS = 6
 
 Row = dict[str, Any]
@@ -46,6 +54,7 @@ class CleaningReport:
         reasons: For each reason, the rows with such a finding.
         texts: The texts of each language that were read.
         notes: How languages were read, a sentence each.
+        is_catalog: Whether the output is a catalog, in which wrong entries are marked and stay.
     """
 
     output: Path
@@ -56,19 +65,28 @@ class CleaningReport:
     reasons: Counter[str] = field(default_factory=Counter)
     texts: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
+    is_catalog: bool = False
 
     def sentences(self) -> list[str]:
         """Return the report as sentences for people."""
         reasons = [f"{count:,} {reason}" for reason, count in self.reasons.most_common()]
-        shortened = f" ({self.shortened:,} of them without a text)" if self.shortened else ""
         sentences = [
             *self.notes,
             f"{self.rows:,} rows: {', '.join(reasons) or 'nothing to remove'}",
-            f"{self.kept:,} rows kept{shortened} -> {self.output}",
+            self._outcome(),
         ]
         if self.removed is not None:
-            sentences.append(f"Removed texts, with reasons and scores -> {self.removed}")
+            what = "Marked entries" if self.is_catalog else "Removed texts"
+            sentences.append(f"{what}, with reasons and scores -> {self.removed}")
         return sentences
+
+    def _outcome(self) -> str:
+        """Return what became of the rows."""
+        if self.is_catalog:
+            marked = self.rows - self.kept
+            return f"{marked:,} rows marked for review, {self.kept:,} unchanged -> {self.output}"
+        shortened = f" ({self.shortened:,} of them without a text)" if self.shortened else ""
+        return f"{self.kept:,} rows kept{shortened} -> {self.output}"
 
 
 def clean_files(
@@ -85,6 +103,7 @@ def clean_files(
     min_probability: float = MIN_PROBABILITY,
     share: float = DEFAULT_SHARE,
     calibration: str | os.PathLike[str] | None = None,
+    bad_rows: str = "report",
 ) -> CleaningReport:
     """Clean a translation memory or another parallel corpus.
 
@@ -92,12 +111,19 @@ def clean_files(
     translations of each other, differ in numbers, placeholders or length, or repeat an earlier row.
 
     ```python
-    report = clean_files("memory.tmx", "clean.jsonl", removed="removed.jsonl")
+    report = clean_files("memory.tmx", "clean.tmx", removed="removed.jsonl")
     ```
+
+    If the output has the format of the only source, the file is filtered, not converted: all of a
+    TMX that stays is the same bytes as before. A catalog (`.po`, `.xliff`, `.xlf`, `.ts`) keeps all
+    entries, because a program needs them. Wrong ones are marked for review as translators know it:
+    fuzzy, `needs-review-translation` (XLIFF 2: `initial`), unfinished. Entries that repeat others
+    or have no letters are right there.
 
     Args:
         sources: Files, folders or Hub datasets, as `load_parallel` reads them.
-        output: The file of what is kept: .jsonl, .parquet or .tsv. It is replaced if it exists.
+        output: The file of what is kept: .tmx, .jsonl, .parquet or .tsv, or a catalog as the source
+            is. It is replaced if it exists.
         removed: A file of what is removed, with reasons and scores: .jsonl.
         model: A folder, a Hub id, or the name of a packaged model.
         loading: Arguments of `DocumentEmbedder.from_pretrained`.
@@ -108,24 +134,37 @@ def clean_files(
         min_probability: Rows are removed if two of their texts are less probable translations.
         share: The share of rows that are expected to be right.
         calibration: A file of a calibration; None for that of the model.
+        bad_rows: `"report"` to leave out rows that cannot be read, and say how many and why;
+            `"raise"` to stop at the first one.
 
     Raises:
         TmdeError: A source, the model or an argument cannot be used.
     """
     inputs = [sources] if isinstance(sources, (str, os.PathLike)) else sources
-    target = checked_output(output, (".jsonl", ".parquet", ".tsv"), inputs=inputs)
+    target = checked_output(output, OUTPUT_SUFFIXES, inputs=inputs)
+    filtered = filtered_file(inputs, target)
     removed_target = None
     if removed is not None:
         removed_target = checked_output(removed, (".jsonl",), "removed", target, inputs)
     reasons = _reasons_without(skip)
+    is_catalog = filtered is not None and filtered.is_catalog
+    if is_catalog and Reason.DUPLICATE in reasons:
+        reasons.remove(Reason.DUPLICATE)  # A program needs each entry by its context.
     rows = load_parallel(
-        sources, languages, columns=columns, document_ids=True, places=True, quoting=quoting
+        sources,
+        languages,
+        columns=columns,
+        document_ids=True,
+        places=True,
+        quoting=quoting,
+        bad_rows=bad_rows,
     )
     codes = sorted(rows.features["translation"])
     merged = MergedLanguages(codes, is_chosen=languages is not None or columns is not None)
     _check_languages(merged, codes, inputs)
     has_documents = any(value is not None for value in rows[DOCUMENT_ID])
     report = CleaningReport(Path(output), None if removed is None else Path(removed), len(rows))
+    report.is_catalog = is_catalog
     with ExitStack() as stack:
         stack.enter_context(without_truncation_warnings())
         embedder = open_embedder(model, loading)
@@ -136,21 +175,42 @@ def clean_files(
             write_removed = stack.enter_context(json_lines_writer(removed_target))
         translations = progress_bar(rows["translation"], desc="Cleaning", unit=" rows")
         checked_rows = cleaner.clean(merged.rows(translations))
-        kept_rows = _kept_rows(checked_rows, rows, report, write_removed)
-        write_corpus(target, merged.languages, has_documents, kept_rows)
+        if is_catalog:
+            checked_rows = map(_with_wordless_texts, checked_rows)
+        counted_rows = _counted_rows(checked_rows, rows, report, write_removed)
+        if filtered is not None:
+            write_filtered(target, filtered, _decisions(counted_rows, rows))
+        else:
+            kept_rows = _kept_rows(counted_rows, rows)
+            write_corpus(target, _ordered(merged.languages, languages), has_documents, kept_rows)
     language, fewest = report.texts.most_common()[-1]
     warn_of_few(fewest, f"texts in {language}")
     report.notes = merged.notes()
     return report
 
 
-def _kept_rows(
+def _with_wordless_texts(checked: CheckedRow) -> CheckedRow:
+    """Return a row of a catalog; one without letters, such as `%d`, is right there."""
+    if all(finding.reason is Reason.NO_LETTERS for finding in checked.findings):
+        checked.translation = dict(checked.original)
+        checked.findings.clear()
+    return checked
+
+
+def _ordered(languages: list[str], asked_for: Sequence[str] | None) -> list[str]:
+    """Return languages in the order in which somebody asked for them, if they are the same."""
+    if asked_for is not None and set(asked_for) == set(languages):
+        return list(asked_for)
+    return languages
+
+
+def _counted_rows(
     checked_rows: Iterable[CheckedRow],
     rows: Dataset,
     report: CleaningReport,
     write_removed: Callable[[Row], None] | None,
-) -> Iterator[tuple[Mapping[str, str], str | None]]:
-    """Yield the texts of the rows that are kept, and their documents; count and write the others.
+) -> Iterator[CheckedRow]:
+    """Yield rows that were checked; count them, and write what is removed.
 
     Args:
         checked_rows: The rows that were checked.
@@ -158,7 +218,7 @@ def _kept_rows(
         report: Gets the counts.
         write_removed: Writes what is removed; None if nobody needs it.
     """
-    for checked, doc_id in zip(checked_rows, rows[DOCUMENT_ID], strict=True):
+    for checked in checked_rows:
         reasons = {finding.reason.value for finding in checked.findings}
         report.texts.update(checked.original.keys())
         report.reasons.update(reasons)
@@ -168,7 +228,24 @@ def _kept_rows(
             report.kept += 1
             if reasons:
                 report.shortened += 1
+        yield checked
+
+
+def _kept_rows(
+    checked_rows: Iterable[CheckedRow], rows: Dataset
+) -> Iterator[tuple[Mapping[str, str], str | None]]:
+    """Yield the texts of the rows that are kept, and their documents."""
+    for checked, doc_id in zip(checked_rows, rows[DOCUMENT_ID], strict=True):
+        if checked.is_kept:
             yield checked.translation, doc_id
+
+
+def _decisions(checked_rows: Iterable[CheckedRow], rows: Dataset) -> Iterator[Decision]:
+    """Yield what becomes of each row in the file that it comes from."""
+    for checked, number in zip(checked_rows, rows[SOURCE_ROW], strict=True):
+        kept = tuple(checked.translation)
+        removed = tuple(checked.original.keys() - checked.translation.keys())
+        yield Decision(number, checked.is_kept, kept, removed)
 
 
 def _reasons_without(skip: Sequence[str]) -> list[Reason]:

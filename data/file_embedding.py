@@ -36,7 +36,8 @@ from .delimited import Quoting
 from .documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
 from .io import locked
 from .language_columns import named_like_language, tell_language_folders
-from .languages import known_code, language_of_locale
+from .languages import check_code, known_code, language_of_locale
+from .model_languages import LanguageWatch
 from .shards import Shards
 
 __all__ = ["EmbeddedFile", "embed_file"]
@@ -185,6 +186,7 @@ def embed_file(
     Raises:
         TmdeError: Input, output, model or options cannot be used.
     """
+    check_code(language, "language")
     source = os.fspath(source)
     output = Path(output)
     target = output.resolve()
@@ -360,12 +362,14 @@ def _embed_missing_shards(
     """
     report = EncodeReport()
     sizes = []
+    watch = LanguageWatch(encoder.embedder)
     bar = progress_bar(total=encoder.documents.rows, desc="Embedding", unit=" texts")
     with bar, without_truncation_warnings():
         for number, chunk in enumerate(encoder.documents.chunks):
             sizes.append(len(chunk.texts))
             is_mine = number % worker.processes == worker.rank
             if is_mine and not shards.path(number).exists():
+                watch.check(chunk.texts, encoder.language or chunk.languages)
                 vectors, chunk_report = encoder.encode(chunk)
                 shards.write(number, chunk, np.asarray(vectors))
                 report += chunk_report

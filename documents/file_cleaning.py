@@ -13,6 +13,7 @@ from datasets import Dataset
 from modeling_tmde import TmdeError
 from tmde.data import DOCUMENT_ID, SOURCE_FILE, SOURCE_ROW, load_parallel
 from tmde.data.delimited import Quoting
+from tmde.data.model_languages import LanguageWatch
 from tmde.data.unit_files import UNIT_FORMATS
 from tmde.documents.cleaning import (
     DEFAULT_SHARE,
@@ -104,6 +105,7 @@ def clean_files(
     share: float = DEFAULT_SHARE,
     calibration: str | os.PathLike[str] | None = None,
     bad_rows: str = "report",
+    judge_anyway: bool = False,
 ) -> CleaningReport:
     """Clean a translation memory or another parallel corpus.
 
@@ -136,6 +138,8 @@ def clean_files(
         calibration: A file of a calibration; None for that of the model.
         bad_rows: `"report"` to leave out rows that cannot be read, and say how many and why;
             `"raise"` to stop at the first one.
+        judge_anyway: Judge the meaning of texts in languages that the model does not know, too.
+            Otherwise rows with these are checked for everything except their meaning.
 
     Raises:
         TmdeError: A source, the model or an argument cannot be used.
@@ -169,7 +173,10 @@ def clean_files(
         stack.enter_context(without_truncation_warnings())
         embedder = open_embedder(model, loading)
         model_calibration = needed_calibration(calibration, model, loading, embedder)
-        cleaner = RowCleaner(embedder, model_calibration, min_probability, share, reasons)
+        unknown = LanguageWatch(embedder).check_codes(merged.languages)
+        cleaner = RowCleaner(
+            embedder, model_calibration, min_probability, share, reasons, judge_anyway
+        )
         write_removed = None
         if removed_target is not None:
             write_removed = stack.enter_context(json_lines_writer(removed_target))
@@ -186,6 +193,11 @@ def clean_files(
     language, fewest = report.texts.most_common()[-1]
     warn_of_few(fewest, f"texts in {language}")
     report.notes = merged.notes()
+    if unknown and not judge_anyway:
+        report.notes.append(
+            f"Pairs with {' or '.join(unknown)} were checked for everything except their meaning "
+            "(no-translation), which --judge-anyway judges too"
+        )
     return report
 
 

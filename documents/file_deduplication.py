@@ -18,6 +18,7 @@ from tmde.data.documents import Chunk
 from tmde.data.id_places import IdPlaces
 from tmde.data.io import replacing
 from tmde.data.language_columns import language_column, language_or_none
+from tmde.data.model_languages import LanguageWatch
 from tmde.documents.calibration import DEFAULT_SHARE
 from tmde.documents.corpus_writer import checked_output, json_lines_writer
 from tmde.documents.deduplication import (
@@ -31,11 +32,14 @@ from tmde.documents.document_sets import Reading, checked_ids, default_ids, open
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.pair_probabilities import needed_calibration, warn_of_few
 from tmde.documents.stored_documents import StoredDocuments, Strings
+from tmde.embedding import DocumentEmbedder
 from tmde.embedding.opening import open_embedder, without_truncation_warnings
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 from tmde.embedding.progress import progress_bar
 
 _DECIMALS = 6
+# Short documents are identified as any language, so a language needs this share of the documents.
+_MIN_SHARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,7 @@ def dedupe_files(
             languages = _all_languages(stored)
             counts = Counter(languages)
             _warn_of_rare_language(counts)
+            _warn_of_unknown_languages(counts, embedder)
             with without_truncation_warnings():
                 duplicate_groups = finder.groups(stored.texts, languages)
         else:
@@ -249,6 +254,12 @@ def _warn_of_rare_language(counts: Counter[str]) -> None:
     if len(known) > 1:
         language = min(known, key=known.__getitem__)
         warn_of_few(known[language], f"documents in {language}")
+
+
+def _warn_of_unknown_languages(counts: Counter[str], embedder: DocumentEmbedder) -> None:
+    """Warn of languages that the model does not know, except those of hardly any document."""
+    fewest = _MIN_SHARE * counts.total()
+    LanguageWatch(embedder).check_codes(code for code, count in counts.items() if count >= fewest)
 
 
 def _write(

@@ -15,7 +15,8 @@ from tmde.data.delimited import Quoting
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, text_fields_of
 from tmde.data.id_places import IdPlaces, Place
 from tmde.data.language_columns import language_column, tell_language_folders
-from tmde.data.languages import language_of_locale
+from tmde.data.languages import check_code, language_of_locale
+from tmde.data.model_languages import LanguageWatch
 from tmde.documents.document_sets import checked_ids, default_ids, places_of
 from tmde.documents.index import Changes, DocumentIndex
 from tmde.documents.index_settings import SETTINGS
@@ -118,6 +119,7 @@ def index_files(
     Raises:
         TmdeError: The source, the index, the model or an option cannot be used.
     """
+    check_code(language, "language")
     start = time.perf_counter()
     folder = Path(folder)
     path = None if source is None else os.fspath(source)
@@ -391,12 +393,14 @@ def _add_documents(
     index.expect((row.id, row.metadata) for row in rows_to_come if row.text.strip())
     changes = Changes()
     empty = 0
+    watch = LanguageWatch(index.embedder)
     bar = progress_bar(documents.chunks, desc="Indexing", unit=f" x {BATCH:,} texts")
     for all_rows in reader.read(bar):
         rows = [row for row in all_rows if row.text.strip()]
         empty += len(all_rows) - len(rows)
         if not rows:
             continue
+        watch.check([row.text for row in rows], [row.language for row in rows])
         ids = [row.id for row in rows]
         changes += index.upsert(
             ids,

@@ -12,6 +12,7 @@ import numpy as np
 from typing_extensions import Unpack
 
 from modeling_tmde import TmdeError
+from tmde.data.model_languages import LanguageWatch, describe_unknown
 from tmde.documents import mining
 from tmde.documents.calibration import (
     DEFAULT_SHARE,
@@ -27,6 +28,7 @@ from tmde.documents.document_sets import (
     Sides,
     open_embedder_of_sides,
     read_sides,
+    unknown_languages_of_sides,
     warn_of_threshold,
 )
 from tmde.documents.mining import ChosenTexts, ScoredPairs
@@ -90,6 +92,7 @@ def mine_files(
     calibration: str | os.PathLike[str] | None = None,
     gold: str | os.PathLike[str] | None = None,
     optimize_threshold: bool = False,
+    judge_anyway: bool = False,
     **reading: Unpack[Reading],
 ) -> MiningReport:
     """Mine translations: write pairs of a sentence of A and one of B, best first.
@@ -127,10 +130,12 @@ def mine_files(
         calibration: A file of a calibration; None for that of the model.
         gold: A file of the right pairs, an id of A, a tab and an id of B, to compare with.
         optimize_threshold: Keep the pairs above the threshold of highest F1 on `gold`.
+        judge_anyway: Mine languages that the model does not know, too.
         reading: How the files are read: `format`, `quoting`, `field`, `id_field`.
 
     Raises:
-        TmdeError: A file, the model or an argument cannot be used.
+        TmdeError: A file, the model or an argument cannot be used, or the model does not know the
+            language of a side.
         OSError: There is no such file.
     """
     target = checked_output(output, (".tsv", ".jsonl"), inputs=(a, b))
@@ -156,7 +161,7 @@ def mine_files(
         vectors_of_second = files.open(vectors_b, sides[1])
         embedder = None
         if model_name is not None and None in (vectors_a, vectors_b):
-            embedder = open_embedder_of_sides(model_name, loading, sides)
+            embedder = _open_embedder(model_name, loading, sides, judge_anyway)
         model_calibration: Calibration | None
         if needs_probabilities:
             model_calibration = needed_calibration(calibration, model_name, loading, embedder)
@@ -210,6 +215,24 @@ def _check_optimization(gold: object, *limits: float | None) -> None:
         raise TmdeError(
             "optimize_threshold needs gold=FILE, and no threshold, max_pairs or min_probability"
         )
+
+
+def _open_embedder(
+    model: str, loading: Mapping[str, Any] | None, sides: Sides, judge_anyway: bool
+) -> DocumentEmbedder:
+    """Open a model, and check that it knows the languages of both sides, or only warn.
+
+    Raises:
+        TmdeError: It does not know one.
+    """
+    embedder = open_embedder_of_sides(model, loading, sides)
+    unknown = unknown_languages_of_sides(embedder, sides)
+    if judge_anyway or not unknown:
+        LanguageWatch(embedder).check_codes(unknown)
+        return embedder
+    raise TmdeError(
+        f"{describe_unknown(embedder, unknown)} To mine nevertheless, give judge_anyway=True"
+    )
 
 
 def _model_of_vectors(

@@ -13,6 +13,7 @@ from sklearn.metrics import precision_score, recall_score
 from modeling_tmde import TmdeError
 from tmde.data import load_parallel
 from tmde.data.delimited import Quoting
+from tmde.data.model_languages import LanguageWatch
 from tmde.documents.calibration import Calibration
 from tmde.documents.calibration_fit import (
     FIT_SHARE,
@@ -106,6 +107,8 @@ def calibrate_model(
     rows = load_parallel(pairs, columns=columns, quoting=quoting)["translation"]
     texts = language_pairs(rows)
     embedder = open_embedder(model, loading)
+    languages = {language for pair in texts for language in pair}
+    LanguageWatch(embedder).check_codes(sorted(languages))
     with without_truncation_warnings():
         vectors = embed_pairs(texts, embedder)
     calibration = fit_calibration(vectors, embedder, seed)

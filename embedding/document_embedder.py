@@ -59,6 +59,7 @@ from tmde.embedding.long_documents import LongDocuments, SplitDocuments, load_ag
 from tmde.embedding.machine import cpu_batch_tokens, has_fast_bf16
 from tmde.embedding.model_files import (
     copy_card,
+    languages_of_card,
     license_of,
     replace_calibration,
     stored_settings,
@@ -496,10 +497,8 @@ class DocumentEmbedder(SentenceTransformer):
 
     def __repr__(self) -> str:
         """Say which model this is, the width of its vectors, its limit and its languages."""
-        path = str(self.model.name_or_path)
-        name = packaged_name(path) or path
         parts = [
-            f"model={name!r}",
+            f"model={self.model_label!r}",
             f"kind={type(self.model).__name__}",
             f"dimension={self.dimension}",
             f"max_seq_length={self.max_seq_length}",
@@ -576,10 +575,19 @@ class DocumentEmbedder(SentenceTransformer):
         return {"long_documents": "truncate"}
 
     @property
+    def model_label(self) -> str:
+        """The name of a packaged model, or the folder or Hub id of another one."""
+        path = str(self.model.name_or_path)
+        return packaged_name(path) or path
+
+    @property
     def languages(self) -> list[str] | None:
-        """The codes of the languages that the model was trained on; None if it does not say."""
+        """The codes of the languages that the model knows; None if it does not say.
+
+        They are those of its configuration, or of its model card.
+        """
         languages = getattr(self.model.config, "languages", None)
-        return list(languages) if languages else None
+        return list(languages) if languages else languages_of_card(self.model)
 
     @property
     def max_length(self) -> int:

@@ -26,6 +26,7 @@ from tmde.embedding.loading import errors_about
 
 CALIBRATION_FILE = "calibration.json"  # of `tmde.documents.calibration`
 _CARD = "README.md"
+_MANY = "multilingual"  # The entry of a card that names no single language.
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,21 @@ def license_of(model: PreTrainedModel) -> str | None:
         return None
     license: str | None = ModelCard.load(card, ignore_metadata_errors=True).data.get("license")
     return license
+
+
+def languages_of_card(model: PreTrainedModel) -> list[str] | None:
+    """Return the codes of the languages that the card of a model states; None without any."""
+    card = _file_of_model(model, _CARD)
+    if card is None:
+        return None
+    stated = ModelCard.load(card, ignore_metadata_errors=True).data.get("language")
+    languages = []
+    for code in [stated] if isinstance(stated, str) else stated or []:
+        if code is False:
+            languages.append("no")  # YAML reads Norwegian as False.
+        elif isinstance(code, str) and code != _MANY:
+            languages.append(code)
+    return languages or None
 
 
 def _file_of_model(model: PreTrainedModel, file: str) -> Path | None:

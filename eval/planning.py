@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tmde.data.languages import check_codes
 from tmde.eval.tasks import GROUPS, TASKS, Task, TaskError, data_fingerprint
 from tmde.eval.tasks.base import TaskData
 
@@ -75,6 +76,8 @@ class PlannedTask:
             ValueError: The data are bad.
         """
         self._check_options()
+        check_codes(languages or (), "languages")
+        check_codes(train_languages or (), "train_languages")
         # A plan can be loaded more than once, for other languages.
         task = copy.copy(self.task)
         if train_languages and task.train_languages is not None:

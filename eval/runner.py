@@ -26,7 +26,7 @@ from tmde.eval.retrieval import evaluate_retrieval
 from tmde.eval.sentence_alignment import evaluate_sentence_alignment
 from tmde.eval.similarity import evaluate_similarity
 from tmde.eval.statistics import summary_intervals, with_interval
-from tmde.eval.systems import System
+from tmde.eval.systems import EmbeddingSystem, System
 from tmde.eval.tasks import TaskError, text_fingerprint
 from tmde.eval.tasks.base import (
     AlignmentData,
@@ -122,6 +122,8 @@ def evaluate(
     for task, system in itertools.product(tasks, systems):
         # The fingerprint is read after this: the model may have been trained since the last task.
         system.begin()
+        if isinstance(system, EmbeddingSystem):
+            system.warn_of_languages(task.data.languages)
         if cache_folder is None:
             yield _measure(task, system, options, progress)
             continue

@@ -20,6 +20,7 @@ from sklearn.preprocessing import normalize
 
 from modeling_tmde import TmdeError
 from tmde.data.io import replacing
+from tmde.data.model_languages import LanguageWatch
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.document_embedder import logger as embedding_logger
 from tmde.eval.model_fingerprint import Role, model_fingerprint, prompt_of_role
@@ -149,6 +150,7 @@ class EmbeddingSystem:
         languages = getattr(embedder.model.config, "languages", None)
         # The languages that the model was trained on; None where they are unknown.
         self.languages: tuple[str, ...] | None = tuple(languages) if languages else None
+        self._watch = LanguageWatch(embedder)
         self.begin()
 
     @cached_property
@@ -170,6 +172,10 @@ class EmbeddingSystem:
         self._counted_keys: set[str] = set()
         # By role, the prompts that were used.
         self._role_prompts: dict[str, str] = {}
+
+    def warn_of_languages(self, languages: Sequence[str]) -> None:
+        """Warn of languages that the model does not know, of each once."""
+        self._watch.check_codes(languages)
 
     def describe(self) -> dict[str, str | int]:
         """Return how texts become vectors, with the prompts of roles that the task has used."""

@@ -55,6 +55,7 @@ _TEXTS_AT_ONCE = 2048
 ParallelRow = Mapping[str, Any]  # {"translation": {"de": ..., "en": ...}} or {"de": ..., "en": ...}
 Word = tuple[int, ...]  # the token ids of a pre-token
 Merge = tuple[str, str]
+Piece = tuple[str, float]  # an entry of a Unigram vocabulary and its score
 
 
 # ---- Train
@@ -292,8 +293,21 @@ def wrapped(tokenizer: Tokenizer, model_max_length: int = 2048) -> PreTrainedTok
 # ---- Extend
 
 
-def is_byte_level_bpe(tokenizer: PreTrainedTokenizerBase) -> bool:
+def can_be_extended(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return whether `extend_tokenizer` takes this tokenizer."""
+    return is_byte_level_bpe(tokenizer) or is_plain_unigram(tokenizer)
+
+
+def is_plain_unigram(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether a vocabulary is a Unigram (XLM-R) without tokens outside of it."""
+    if _vocabulary_kind(tokenizer) != "Unigram":
+        return False
+    entries = tokenizer.backend_tokenizer.get_vocab_size(with_added_tokens=False)
+    return entries == len(tokenizer)
+
+
+def is_byte_level_bpe(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether a tokenizer is a BPE of bytes, as `train_tokenizer` makes it."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return False
@@ -316,16 +330,22 @@ def extend_tokenizer(
     max_old_share: float = 0.03,
     max_characters: int = 5_000_000,
 ) -> PreTrainedTokenizerBase:
-    """Continue the training of a byte-level BPE tokenizer on texts of other languages.
+    """Continue the training of a tokenizer on texts of other languages.
 
-    New entries and merges stand after the old ones: every old token keeps its id, and the old
-    merges come first in any text. The new merges are learned on words that `old_texts` lack. A
-    merge that fires there more than `max_old_share` times as often as in `texts` is left out, with
-    all that build on it. The normalizer, the pre-tokenizer, the special tokens and all other
-    settings stay.
+    New entries stand after the old ones: every old token keeps its id. The normalizer, the
+    pre-tokenizer, the special tokens and all other settings stay.
+
+    In a byte-level BPE, the old merges come first in any text. The new merges are learned on words
+    that `old_texts` lack. A merge that fires there more than `max_old_share` times as often as in
+    `texts` is left out, with all that build on it.
+
+    In a Unigram vocabulary (XLM-R), a vocabulary of the new texts is learned, and the entries that
+    the tokenizer lacks are added with their scores: first those of characters that it does not
+    know, then the most probable. An entry that occurs in `old_texts` more than `max_old_share`
+    times as often as in `texts` is left out.
 
     Args:
-        tokenizer: A byte-level BPE, as `train_tokenizer` makes it; it is not changed.
+        tokenizer: A byte-level BPE, as `train_tokenizer` makes it, or a Unigram; it is not changed.
         texts: Texts of each new language, balanced as in `train_tokenizer`.
         new_tokens: Entries to add; fewer, if the texts have no more words that repeat.
         old_texts: Texts of each language that the tokenizer knows, whose tokens should stay.
@@ -338,6 +358,10 @@ def extend_tokenizer(
     Raises:
         TmdeError: There is no text.
     """
+    if is_plain_unigram(tokenizer):
+        old_list = list(balanced_texts(old_texts or {}, max_characters))
+        new_list = list(balanced_texts(texts, max_characters))
+        return _extend_unigram(tokenizer, new_list, new_tokens, old_list, max_old_share)
     old_words = _count_words(tokenizer, balanced_texts(old_texts or {}, max_characters))
     words = _count_words(tokenizer, balanced_texts(texts, max_characters))
     if not words:
@@ -484,6 +508,67 @@ def _append_merges(
         vocabulary.update(new_ids)
 
     return edited(tokenizer, append)
+
+
+def _extend_unigram(
+    tokenizer: PreTrainedTokenizerBase,
+    texts: list[str],
+    new_tokens: int,
+    old_texts: list[str],
+    max_old_share: float,
+) -> PreTrainedTokenizerBase:
+    """Return a Unigram tokenizer with entries of other texts; see `extend_tokenizer`."""
+    if not texts:
+        raise TmdeError("No text to extend the tokenizer on in any of the languages")
+    known = tokenizer.get_vocab()
+    candidates = [piece for piece in _learn_pieces(tokenizer, texts) if piece[0] not in known]
+    # Without its characters, no text of another script could be read.
+    candidates.sort(key=lambda piece: (len(piece[0]) > 1, -piece[1]))
+    candidates = candidates[: round(_SPARE_MERGES * new_tokens)]
+    extended = _with_pieces(tokenizer, candidates)
+    counts = Counter(chain.from_iterable(row.ids for row in _encodings(extended, texts)))
+    old_counts = Counter(chain.from_iterable(row.ids for row in _encodings(extended, old_texts)))
+    chosen_pieces = []
+    for token_id, piece in enumerate(candidates, len(known)):
+        is_character = len(piece[0]) == 1
+        is_of_old_texts = old_counts[token_id] > max_old_share * counts[token_id]
+        if is_character or (counts[token_id] and not is_of_old_texts):
+            chosen_pieces.append(piece)
+    return _with_pieces(tokenizer, chosen_pieces[:new_tokens])
+
+
+def _learn_pieces(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[Piece]:
+    """Learn a Unigram vocabulary of texts, which are read as a tokenizer reads them."""
+    backend = tokenizer.backend_tokenizer
+    learner = Tokenizer(models.Unigram())
+    learner.normalizer = backend.normalizer
+    learner.pre_tokenizer = backend.pre_tokenizer
+    trainer = trainers.UnigramTrainer(vocab_size=len(tokenizer), show_progress=False)
+    learner.train_from_iterator(texts, trainer)
+    return [tuple(piece) for piece in json.loads(learner.to_str())["model"]["vocab"]]
+
+
+def _with_pieces(
+    tokenizer: PreTrainedTokenizerBase, pieces: list[Piece]
+) -> PreTrainedTokenizerBase:
+    """Return a Unigram tokenizer with more entries, and their scores."""
+
+    def append(content: dict[str, Any]) -> None:
+        content["model"]["vocab"] += [list(piece) for piece in pieces]
+
+    return edited(tokenizer, append)
+
+
+def unknown_share(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> float:
+    """Return the share of the characters of texts that a tokenizer reads as its unknown token."""
+    unknown = 0
+    characters = 0
+    for encoding in _encodings(tokenizer, texts):
+        for token_id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            characters += end - start
+            if token_id == tokenizer.unk_token_id:
+                unknown += end - start
+    return unknown / max(characters, 1)
 
 
 def edited(

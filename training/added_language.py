@@ -24,11 +24,12 @@ from transformers.utils import cached_file, logging
 
 from modeling_tmde.configuration_aligned import AlignedConfig
 from modeling_tmde.configuration_ntdv import NtdvConfig
-from modeling_tmde.tokenization import is_byte_level_bpe
-from tmde.data.checks import is_code
+from modeling_tmde.tokenization import can_be_extended
 from tmde.data.io import write_atomically
+from tmde.data.languages import check_codes
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.loading import load_encoder, local_or_hub
+from tmde.embedding.packaged_models import ACCURATE_MODEL, DEFAULT_MODEL
 from tmde.eval.dev_retrieval import dev_retrieval, language_pairs, retrieval_pools
 from tmde.training.checkpoints import discard_checkpoints
 from tmde.training.language_report import Report, describe, fall, means
@@ -60,6 +61,12 @@ LEARNING_RATES = ("learning_rate", "encoder_learning_rate", "embedding_learning_
 # The shares of the trained weights that are tried after the whole, until enough is kept.
 SMALLER_SHARES = [number / 10 for number in range(9, -1, -1)]
 ROUNDING = 1e-9  # points
+# The recipes of the packaged models, and what differs for a language that is added. The table of
+# `default` is stored 80 times as large as the recipe's own start, so its learning rate is too.
+PACKAGED_RECIPES = {
+    DEFAULT_MODEL: ("default", ["training.learning_rate=0.16"]),
+    ACCURATE_MODEL: ("adapted", []),
+}
 # Models with an encoder for each language.
 MODELS_BY_LANGUAGE = (NtdvConfig.model_type, AlignedConfig.model_type)
 # Training keys that belong to the checkpoint's run alone.
@@ -149,10 +156,11 @@ def _check_new_languages(
             f"{checkpoint} has an encoder for each language: train all of them, tmde train "
             "--warm-start"
         )
+    check_codes(languages, "languages")
     old = list(config.languages)
     all_languages = [*old, *languages]
     has_repeated = len(set(all_languages)) < len(all_languages)
-    if not languages or has_repeated or not all(map(is_code, languages)):
+    if not languages or has_repeated:
         raise RecipeError(
             f"Languages: found {', '.join(languages) or 'none'}, expected codes such as it or "
             f"pt-BR, each once and none of the checkpoint's ({', '.join(old)}); to train on with "
@@ -162,6 +170,9 @@ def _check_new_languages(
 
 def _base_recipe(checkpoint: str, recipe: str | None) -> Recipe:
     """Return the recipe with the objectives and training settings."""
+    if recipe is None and checkpoint in PACKAGED_RECIPES:
+        name, overrides = PACKAGED_RECIPES[checkpoint]
+        return with_overrides(load_recipe(name), overrides)
     try:
         path = recipe or cached_file(local_or_hub(checkpoint), RECIPE_NAME)
         assert path is not None  # A missing file is an OSError.
@@ -287,12 +298,12 @@ def with_new_tokens(recipe: Recipe, new_tokens: int | None) -> Recipe:
             have on average.
 
     Raises:
-        RecipeError: Entries are asked for, and the tokenizer is not one that this package trained.
+        RecipeError: Entries are asked for, and the tokenizer cannot have more.
     """
     checkpoint = _checkpoint_of(recipe)
     tokenizer = AutoTokenizer.from_pretrained(local_or_hub(checkpoint))
     # The encoders of the Hub keep their tokenizers.
-    is_extendable = is_byte_level_bpe(tokenizer) and recipe.architecture != ADAPTED
+    is_extendable = can_be_extended(tokenizer) and recipe.architecture != ADAPTED
     if new_tokens is None and is_extendable:
         new_number = len(replay_sources(recipe).new_languages)
         old_number = len(recipe.data.languages) - new_number
@@ -301,8 +312,8 @@ def with_new_tokens(recipe: Recipe, new_tokens: int | None) -> Recipe:
         return recipe
     if not is_extendable:
         raise RecipeError(
-            f"new_tokens={new_tokens}: the tokenizer of {checkpoint} is not one that this package "
-            "trained, and stays as it is; leave --new-tokens out"
+            f"new_tokens={new_tokens}: the tokenizer of {checkpoint} cannot have more entries; "
+            "leave --new-tokens out"
         )
     return with_settings(recipe, {"tokenizer.path": checkpoint, "tokenizer.new_tokens": new_tokens})
 

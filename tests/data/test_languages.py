@@ -5,6 +5,7 @@ import pytest
 from tests.data.plain_rows import pair_rows
 from tmde.data import CorpusError, load_parallel
 from tmde.data.languages import (
+    check_code,
     known_code,
     language_of_locale,
     merged_languages,
@@ -192,3 +193,22 @@ def test_locales_of_one_script_are_one_language():
         "sr-RS": "sr",
         "pt_BR": "pt",
     }
+
+
+@pytest.mark.parametrize("code", ["de", "DE", "de-AT", "deu", "ger", "zho_Hans", "en-UK", "nb"])
+def test_codes_of_languages_are_taken(code):
+    check_code(code, "language")
+
+
+@pytest.mark.parametrize(
+    ("code", "similar"),
+    [("jp", "ja"), ("po", "pl or pt"), ("cz", "cs"), ("ge", "de or ka"), ("german", "de")],
+)
+def test_made_up_codes_are_refused(code, similar):
+    with pytest.raises(CorpusError, match=rf"language_a: found '{code}'.* mean {similar}\?"):
+        check_code(code, "language_a")
+
+
+def test_a_code_like_no_other_is_refused():
+    with pytest.raises(CorpusError, match="ISO 639"):
+        check_code("xx", "language_a")

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, mo
 from typing_extensions import Self
 
 from modeling_tmde import TmdeError
+from tmde.data.languages import check_codes
 from tmde.training.objectives.base import check_range
 from tmde.training.recipe.values import (
     RecipeError,
@@ -170,6 +171,7 @@ class DataSection(Section):
         return self
 
     def _check_languages(self) -> None:
+        check_codes(self.languages, "languages")
         if len(set(self.languages)) < len(self.languages):
             raise TmdeError(f"languages: found {self.languages}, expected each language once")
         if not set(self.pivot_languages) <= set(self.languages):

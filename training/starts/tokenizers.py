@@ -14,7 +14,7 @@ from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
-from modeling_tmde.tokenization import extend_tokenizer, train_tokenizer
+from modeling_tmde.tokenization import extend_tokenizer, train_tokenizer, unknown_share
 from tmde.embedding.loading import errors_about
 from tmde.embedding.packaged_models import packaged_folder
 from tmde.embedding.progress import phase
@@ -25,6 +25,8 @@ from tmde.training.starts.base import Rows
 
 TOKENIZER_FOLDER = "tokenizer"  # A subfolder of the run.
 EXTENSION_CHARACTERS = 5_000_000  # The characters of each language from which tokens are added.
+CHECKED_CHARACTERS = 200_000  # The characters of a new language that the tokenizer should know.
+MOST_UNKNOWN = 0.05
 READ_ROWS = 1000  # Rows are read in batches, which is much faster than one by one.
 STREAM_BUFFER = 10_000  # The rows of a stream that are shuffled together.
 
@@ -40,12 +42,15 @@ def prepare_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> PreTra
         folder: The folder of the run.
     """
     if recipe.tokenizer.path and not recipe.tokenizer.new_tokens:
-        return open_tokenizer_files(recipe.tokenizer.path)
+        tokenizer = open_tokenizer_files(recipe.tokenizer.path)
+        _check_reads_new_languages(tokenizer, recipe, rows)
+        return tokenizer
     tokenizer_folder = folder / TOKENIZER_FOLDER
     with PartialState().main_process_first():
         if not (tokenizer_folder / "tokenizer_config.json").exists():
             with phase("Training the tokenizer", is_shown=not recipe.training.disable_tqdm):
                 tokenizer = _make_tokenizer(recipe, rows)
+            _check_reads_new_languages(tokenizer, recipe, rows)
             _save_tokenizer(tokenizer, tokenizer_folder)
         return open_tokenizer_files(tokenizer_folder)
 
@@ -92,6 +97,30 @@ def _extended_tokenizer(
         old_texts,
         max_characters=EXTENSION_CHARACTERS,
     )
+
+
+def _check_reads_new_languages(
+    tokenizer: PreTrainedTokenizerBase, recipe: Recipe, rows: Rows | None
+) -> None:
+    """Refuse a language that is added, and of whose characters the tokenizer knows too few.
+
+    Raises:
+        RecipeError: It is in a script of which the tokenizer has no tokens.
+    """
+    if recipe.data.replay is None or rows is None:
+        return
+    texts = texts_by_language(
+        rows, recipe.data.replay.new_languages, CHECKED_CHARACTERS, recipe.seed
+    )
+    for language, language_texts in texts.items():
+        share = unknown_share(tokenizer, language_texts)
+        if share > MOST_UNKNOWN:
+            raise RecipeError(
+                f"{language}: the tokenizer of {recipe.warm_start.checkpoint} does not know "
+                f"{share:.0%} of the characters of these texts, expected {MOST_UNKNOWN:.0%} at "
+                f"most. Add {language} to `default`, whose tokenizer gets new tokens (without "
+                "--new-tokens 0), or take an encoder of the Hub that knows it"
+            )
 
 
 def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
-from modeling_tmde.tokenization import is_byte_level_bpe
+from modeling_tmde.tokenization import is_byte_level_bpe, is_plain_unigram
 from tmde.training.recipe.values import RecipeError
 
 
@@ -79,6 +79,7 @@ def map_vocabulary(
 
     It is found as itself, or as the pieces that it falls into.
 
+    In a Unigram vocabulary, a token with a character that `old` does not know has no pieces.
     Byte-level tokens are compared byte by byte, so that a token which is no text alone (half a
     character) has its pieces as well. Special and added tokens that `old` lacks have none. If `old`
     reads lower case only, a token with capitals is looked up without them.
@@ -90,21 +91,23 @@ def map_vocabulary(
         old_size: Rows of the old embedding table.
 
     Raises:
-        TmdeError: A vocabulary is larger than its table, or they differ and not both are
-            byte-level.
+        TmdeError: A vocabulary is larger than its table, or they differ and are not both
+            byte-level or both Unigram.
     """
     check_ids(new, new_size, "New model")
     check_ids(old, old_size, f"Checkpoint {old.name_or_path}")
     new_ids = new.get_vocab()
     old_ids = old.get_vocab()
-    if new_ids != old_ids and not (is_byte_level_bpe(new) and is_byte_level_bpe(old)):
+    are_byte_level = is_byte_level_bpe(new) and is_byte_level_bpe(old)
+    are_unigram = is_plain_unigram(new) and is_plain_unigram(old)
+    if new_ids != old_ids and not (are_byte_level or are_unigram):
         raise TmdeError(
             f"The vocabularies of {new.name_or_path!r} and of the checkpoint {old.name_or_path!r} "
-            "differ, which works between byte-level BPE tokenizers only; take the checkpoint's "
-            "tokenizer (tokenizer.path in a recipe)"
+            "differ, which works between byte-level BPE or Unigram tokenizers only; take the "
+            "checkpoint's tokenizer (tokenizer.path in a recipe)"
         )
     added_tokens = {token.content for token in new.added_tokens_decoder.values()}
-    lowers_case = new_ids != old_ids and _lowers_case(old)
+    lowers_case = are_byte_level and new_ids != old_ids and _lowers_case(old)
     split = old.backend_tokenizer.model.tokenize
     rows: list[int] = []
     pieces: list[int] = []
@@ -121,6 +124,8 @@ def map_vocabulary(
             token_pieces = []
         else:
             token_pieces = [piece.id for piece in split(seen)]
+            if are_unigram and old.unk_token_id in token_pieces:
+                token_pieces = []
         rows.extend([row] * len(token_pieces))
         pieces.extend(token_pieces)
     return VocabularyMap(torch.tensor(rows), torch.tensor(pieces), new_size, copied)

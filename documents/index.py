@@ -32,6 +32,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from modeling_tmde import TmdeError
+from modeling_tmde.tokenization import without_invisible
 from tmde.data.io import locked
 from tmde.documents.fusion import fused_rows
 from tmde.documents.index_columns import column_of, stored_values
@@ -505,7 +506,8 @@ class DocumentIndex:
         codes = _codes_of_documents(language, len(ids))
         rows = []
         for id, text, values, code in zip(ids, texts, metadata, codes, strict=True):
-            if not id or not isinstance(text, str) or not text.strip():
+            visible_text = without_invisible(text) if isinstance(text, str) else ""
+            if not id or not visible_text.strip():
                 raise TmdeError(
                     f"document {id!r}: found text {text!r:.40}, "
                     "expected an id and a text, not empty"
@@ -513,7 +515,7 @@ class DocumentIndex:
             rows.append(
                 {
                     "id": id,
-                    "text": text,
+                    "text": visible_text,
                     "embedded_language": code if self._uses_language else None,
                     "metadata": stored_values(values),
                 }

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from modeling_tmde import TmdeError
+from modeling_tmde.tokenization import without_invisible
 from tmde.documents.index_columns import (
     add_columns,
     column_of,
@@ -504,7 +505,7 @@ class DocumentTable:
         from lancedb.query import MatchQuery
 
         # mypy takes the defaults of MatchQuery, which pydantic knows, for missing arguments.
-        words = MatchQuery(text, "text")  # type: ignore[call-arg]
+        words = MatchQuery(without_invisible(text), "text")  # type: ignore[call-arg]
         query = self._table.search(words, query_type="fts")
         if condition is not None:
             query = query.where(condition)

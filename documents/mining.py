@@ -20,6 +20,7 @@ from typing import overload
 import numpy as np
 
 from modeling_tmde import TmdeError
+from modeling_tmde.tokenization import without_invisible
 from tmde.data.lines import read_lines
 from tmde.data.tables import Table
 from tmde.documents.neighbors import (
@@ -312,8 +313,8 @@ def _matched_pairs(ordered: ScoredPairs) -> ScoredPairs:
 
 
 def plain_text(text: str) -> str:
-    """Return the text in NFC, with one space for each run of white space and none around."""
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    """Return the text in NFC, without invisible characters and with single spaces between words."""
+    return " ".join(unicodedata.normalize("NFC", without_invisible(text)).split())
 
 
 def first_occurrences(

@@ -43,6 +43,14 @@ WORDS = Regex(r" ?[\p{L}\p{M}]+| ?\p{N}{1,3}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\
 
 NUM_BYTES = 256
 
+# Characters without a shape and a meaning: soft hyphens, zero-width spaces, word joiners, byte order
+# marks, marks of direction and invisible operators. Joiners and non-joiners (U+200C, U+200D) are
+# letters in some scripts, and stay.
+_INVISIBLE = (
+    "\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
+)
+_INVISIBLE_CHARACTERS = re.compile(f"[{_INVISIBLE}]")
+
 # The supplementary private use planes have one character for each token of a vocabulary.
 _FIRST_SYMBOL = 0xF0000
 # Merges learned for each one asked for: some of them fire in texts of the old languages too.
@@ -56,6 +64,44 @@ ParallelRow = Mapping[str, Any]  # {"translation": {"de": ..., "en": ...}} or {"
 Word = tuple[int, ...]  # the token ids of a pre-token
 Merge = tuple[str, str]
 Piece = tuple[str, float]  # an entry of a Unigram vocabulary and its score
+
+
+# ---- Invisible characters
+
+
+def without_invisible(text: str) -> str:
+    """Return a text without soft hyphens, zero-width spaces and other invisible characters.
+
+    The tokenizers of this package do the same before anything else.
+
+    Example:
+        >>> without_invisible("bri\\u00addge\\ufeff")
+        'bridge'
+    """
+    return _INVISIBLE_CHARACTERS.sub("", text)
+
+
+def remove_invisible(content: dict[str, Any]) -> None:
+    """Edit the content of tokenizer.json so that invisible characters are removed first."""
+    steps = _normalizer_steps(content)
+    step = {"type": "Replace", "pattern": {"Regex": f"[{_INVISIBLE}]"}, "content": ""}
+    if step not in steps:
+        content["normalizer"] = {"type": "Sequence", "normalizers": [step, *steps]}
+
+
+def _invisible_remover() -> normalizers.Normalizer:
+    """Return the normalizer that removes invisible characters."""
+    return normalizers.Replace(Regex(f"[{_INVISIBLE}]"), "")
+
+
+def _normalizer_steps(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the steps of the normalizer of tokenizer.json, in order."""
+    normalizer = content["normalizer"]
+    if normalizer is None:
+        return []
+    if normalizer["type"] == "Sequence":
+        return list(normalizer["normalizers"])
+    return [normalizer]
 
 
 # ---- Train
@@ -174,9 +220,10 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Train one byte-level BPE vocabulary over all languages (Li 2021: 50k for five).
 
-    Every text survives a round trip, whatever its script: rare characters fall back to bytes,
-    nothing is normalized (except by `lowercase`), and a literal `<s>` in a text is text. The
-    post-processor makes `<s> tokens </s>`.
+    Every text survives a round trip, whatever its script: rare characters fall back to bytes, and a
+    literal `<s>` in a text is text. Invisible characters are removed, such as soft hyphens and
+    zero-width spaces; nothing else is normalized, except by `lowercase`. The post-processor makes
+    `<s> tokens </s>`.
 
     Args:
         texts: Texts by language, `{"de": [...], "en": [...]}`; or parallel rows, such as those that
@@ -247,13 +294,12 @@ def _selected_texts(
 def _untrained_tokenizer(lowercase: bool, add_prefix_space: bool) -> Tokenizer:
     """Return a byte-level BPE without a vocabulary; the arguments are those of training."""
     tokenizer = Tokenizer(models.BPE())
-    steps: list[normalizers.Normalizer] = []
+    steps = [_invisible_remover()]
     if lowercase:
         steps.append(normalizers.Lowercase())
     if add_prefix_space:
         steps.append(normalizers.Prepend(" "))
-    if steps:
-        tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.normalizer = normalizers.Sequence(steps)
     split_words = pre_tokenizers.Split(WORDS, "isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split_words, to_bytes])
@@ -603,7 +649,7 @@ def cut_tokenizer(
 
     Special tokens, Latin letters and all characters of the texts stay, so that any text in these
     scripts has tokens. A text whose tokens are all kept has the same tokens as before, with new ids
-    in the old order.
+    in the old order. Invisible characters, such as soft hyphens, are removed from texts.
 
     Args:
         tokenizer: It is not changed.
@@ -629,6 +675,7 @@ def cut_tokenizer(
         )
     if lowercase:
         tokenizer = edited(tokenizer, _lowercase)
+    tokenizer = edited(tokenizer, remove_invisible)
     frequent_ids = _frequent_ids(tokenizer, texts, min_count)
     kept = _indispensable_ids(tokenizer, frequent_ids)
     kept.update(next(_encodings(tokenizer, [keep])).ids)
@@ -735,8 +782,7 @@ def _lowercase(content: dict[str, Any]) -> None:
         model["vocab"] = [[new_strings.get(token, token), score] for token, score in vocabulary]
     else:
         model["vocab"] = {new_strings.get(token, token): i for token, i in vocabulary.items()}
-    steps = [content["normalizer"]] if content["normalizer"] else []
-    steps.append({"type": "Lowercase"})
+    steps = [*_normalizer_steps(content), {"type": "Lowercase"}]
     content["normalizer"] = {"type": "Sequence", "normalizers": steps}
 
 

@@ -23,7 +23,7 @@ FOLDER = PACKAGED_FOLDERS[ACCURATE_MODEL]
 TEXTS = ["Das Parlament hat das Gesetz abgelehnt.", "Parliament rejected the law.", "", "Ja!"]
 SEALS = {
     "model.safetensors": "fa5aab72aa8ca417eb076b5ea0897c5357c35a3221228bc1dd81950dc9d00acc",
-    "tokenizer.json": "fc5c3064c9a99d2199f7175318a11b448739eed061e26af2b6e2a07bfaf8acdb",
+    "tokenizer.json": "1972e9ec75d6c07c30aa12067a6b301a1a1dbe5960902c734233c16463db8b95",
 }
 
 
@@ -211,3 +211,9 @@ def test_its_own_prompt_given_again_is_reported(embedder, caplog):
     assert "prompt='query: '" in repr(embedder)
     DocumentEmbedder.from_pretrained("accurate", prompt="query: ", device="cpu")
     assert "by itself" in caplog.text
+
+
+@pytest.mark.parametrize("character", ["\u00ad", "\u200b", "\u2060", "\ufeff", "\u200e"])
+def test_invisible_characters_do_not_change_a_vector(embedder, character):
+    bridge, invisible = embedder.encode(["bridge", f"bri{character}dge{character}"])
+    np.testing.assert_array_equal(invisible, bridge)

@@ -22,7 +22,7 @@ from tmde.training.starts.checkpoint import begin_with
 TEXTS = ["Das Parlament hat das Gesetz abgelehnt.", "Parliament rejected the law.", ""]
 SEALS = {
     "model.safetensors": "9414832cdf8de3d42f2c19c39f6113c17582f6120d97a3f0bba215de0d909095",
-    "tokenizer.json": "f48d978213785336d087f0c2df92d5e962f5693c812777007fa31d96496607f1",
+    "tokenizer.json": "10eded19c835ed9e687e6b9820265bf24bbfd3630c6b73edfbd3d7e7cf35d8b2",
 }
 
 
@@ -115,3 +115,9 @@ def test_training_begins_with_it(embedder, name, tmp_path):
     (origin,) = describe_origins(recipe.settings())["begun_with"]
     assert origin["name"] == "default"
     assert not origin["hub"]
+
+
+@pytest.mark.parametrize("character", ["\u00ad", "\u200b", "\u2060", "\ufeff", "\u200e"])
+def test_invisible_characters_do_not_change_a_vector(embedder, character):
+    bridge, invisible = embedder.encode(["bridge", f"bri{character}dge{character}"])
+    np.testing.assert_array_equal(invisible, bridge)

@@ -8,6 +8,7 @@ TEXTS = [
     "long text " * 60,
     " ",
     "漢字 Привет 🙂 e\u0301",
+    "bri\u00addge \ufeffof\u200b wo\u2060rds",
 ]
 for row in make_rows(6, seed=3):
     TEXTS += row.values()

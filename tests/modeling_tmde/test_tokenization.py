@@ -18,6 +18,7 @@ from modeling_tmde.tokenization import (
     extend_tokenizer,
     is_byte_level_bpe,
     texts_by_language,
+    without_invisible,
 )
 from tests import hub_encoders
 from tests.conftest import WORDS
@@ -74,7 +75,7 @@ def test_auto_tokenizer_gives_the_same_ids(trained, opened):
 @settings(max_examples=25, deadline=None)
 @given(text=TEXTS)
 @with_examples
-def test_nothing_but_capitals_is_lost_and_special_tokens_in_text_are_text(opened, text):
+def test_what_is_visible_is_kept_and_special_tokens_in_text_are_text(opened, text):
     tokenizer, lowercase = opened
     ids = tokenizer.encode(text, split_special_tokens=True)
     decoded = tokenizer.decode(ids, skip_special_tokens=True)
@@ -84,7 +85,27 @@ def test_nothing_but_capitals_is_lost_and_special_tokens_in_text_are_text(opened
         # Rust lower-cases character by character, without Python's rule for a sigma at the end of
         # a word.
         text = "".join(map(str.lower, text))
-    assert decoded == text
+    assert decoded == without_invisible(text)
+
+
+INVISIBLE = "\u00ad\u061c\u200b\u200e\u200f\u202a\u202c\u202e\u2060\u2064\u2066\u2069\ufeff"
+JOINERS = "\u200c\u200d"  # Persian and Hindi words need them.
+
+
+@pytest.mark.parametrize("character", INVISIBLE)
+def test_a_word_with_an_invisible_character_has_the_tokens_of_the_word(opened, cut, character):
+    assert without_invisible(f"{character}ha{character}us") == "haus"
+    _, cut_tokenizer, _ = cut
+    for tokenizer in (opened[0], cut_tokenizer):
+        assert ids(tokenizer, f"{character}ha{character}us") == ids(tokenizer, "haus")
+
+
+@pytest.mark.parametrize("joiner", JOINERS)
+def test_joiners_stay(opened, joiner):
+    text = f"می{joiner}خواهم"
+    assert without_invisible(text) == text
+    tokenizer, _ = opened
+    assert tokenizer.decode(ids(tokenizer, text)) == text
 
 
 def test_special_tokens_are_those_of_the_config(tokenizer):

@@ -215,8 +215,8 @@ def _check_columns(
         )
     if reading.get("field"):
         raise TmdeError(
-            f"columns: found {dict(columns)} and the field {reading['field']!r}; give columns=... to "
-            "compare each column of a row, or field=... to compare one text"
+            f"columns: found {dict(columns)} and the field {reading['field']!r}; give columns=... "
+            "to compare each column of a row, or field=... to compare one text"
         )
     if len(columns) < FEWEST_TEXTS:
         raise TmdeError(

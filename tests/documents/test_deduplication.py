@@ -63,7 +63,7 @@ def repeated(*texts):
     ("first", "second"),
     [
         ("The changed lines are shown in green.", "The changed lines are shown in red."),
-        ("Open the file in the upper left window.", "Open the file in the upper right window."),
+        ("Open the file in the upper left corner.", "Open the file in the upper lefty corner."),
         ("Do not show this message again, please", "Do show this message again, please"),
         ("A guide for all who write in C++ today", "A guide for all who write in C# today"),
         ("A board of 3.5 cm for the living room", "A board of 35 cm for the living room"),
@@ -79,7 +79,10 @@ def test_short_texts_of_different_words_are_different(first, second):
     ("first", "second"),
     [
         ("The bridge is closed until Friday.", "the bridge is closed until friday!"),
-        ("He says that it is “closed” until today.", 'He says that it is "closed" until today'),
+        (
+            "The city says that the bridge over the river is “closed”, and that nobody may use it.",
+            'The city says that the bridge over the river is "closed", and that nobody may use it!',
+        ),
     ],
 )
 def test_short_texts_of_the_same_words_are_near_duplicates(first, second):

@@ -12,7 +12,7 @@ from tmde.cli.declaration import command, keywords
 
 
 @dataclass(kw_only=True)
-class DedupeOptions(common.LongOptions, common.ModelOptions, common.ProbabilityOptions):
+class DedupeOptions(common.LongOptions, common.ModelOptions):
     """The options of `tmde dedupe`."""
 
     documents: Annotated[str, Argument(metavar="DOCS", help=common.DOCUMENTS_HELP)]
@@ -27,13 +27,26 @@ class DedupeOptions(common.LongOptions, common.ModelOptions, common.ProbabilityO
     format: common.FormatOption = None
     quoting: common.QuotingOption = None
     field: common.FieldOption = None
+    columns: common.ColumnsOption = None
     id_field: common.IdFieldOption = None
     min_similarity: Annotated[
         float, Option(min=0, max=1, help="Similarity of near-duplicates, from 0 to 1.")
     ] = 0.7
+    min_words: Annotated[
+        int,
+        Option(min=0, help="Shorter texts are near-duplicates only if they have the same words."),
+    ] = 50
     across_languages: Annotated[
         bool, Option("--across-languages", help="Remove translations, too.")
     ] = False
+    min_distinctness: Annotated[
+        float | None,
+        Option(
+            min=0,
+            max=1,
+            help="Of translations: how much nearer they are than the next best. Default: 0.4.",
+        ),
+    ] = None
     language_field: common.LanguageFieldOption = None
     model: Annotated[
         str | None,
@@ -51,13 +64,19 @@ class DedupeOptions(common.LongOptions, common.ModelOptions, common.ProbabilityO
 def dedupe(options: DedupeOptions) -> None:
     """Remove documents that repeat an earlier one.
 
-    Copies are equal but for case and white space. Near-duplicates share most of their characters.
-    With --across-languages, translations of an earlier document are removed, too, if they are
-    translations with a probability of 0.9 or more. Only these need a model.
+    Copies are equal but for case and white space. Near-duplicates share most of their characters;
+    texts of fewer than 50 words must have the same words, too: "shown in green" and "shown in red"
+    say different things.
+    With --across-languages, translations of an earlier document are removed, too: documents that
+    are nearest to each other, and clearly nearer than the next best. Only these need a model.
 
         tmde dedupe news.jsonl -o unique.jsonl --groups groups.jsonl
 
         tmde dedupe news.jsonl -o unique.jsonl --across-languages --language-field lang
+
+    Of a translation memory, rows are removed whose texts all repeat those of an earlier row:
+
+        tmde dedupe memory.tsv -o unique.jsonl --columns en=source,de=target
 
     Without a column of languages, --across-languages identifies the language of each document
     (extra clean).
@@ -72,8 +91,8 @@ def dedupe(options: DedupeOptions) -> None:
     common.check_sources(options.documents)
     from tmde.documents.file_deduplication import dedupe_files
 
-    choices = keywords(options, DedupeOptions, without=("overwrite",))
-    choices |= keywords(options, common.ProbabilityOptions)
+    choices = keywords(options, DedupeOptions, without=("overwrite", "columns"))
+    choices["columns"] = common.columns_of(options.columns)
     loading = keywords(options, common.ModelOptions) | keywords(options, common.LongOptions)
     report = dedupe_files(**choices, loading=loading)
     for sentence in report.sentences():

@@ -13,33 +13,34 @@ import enum
 import itertools
 import os
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from modeling_tmde import TmdeError
-from tmde.documents.calibration import (
-    DEFAULT_SHARE,
-    Calibration,
-    check_min_probability,
-    check_share,
-    mined_pair_evidence,
+from tmde.documents.distinct_pairs import distinct_pairs
+from tmde.documents.mining import ChosenTexts, first_occurrences
+from tmde.documents.signature_bands import (
+    SignatureBands,
+    Text,
+    comparable_text,
+    parts_of,
+    plain_words,
+    resemblance,
+    shingles,
 )
-from tmde.documents.mining import ChosenTexts, first_occurrences, mine_bitext
-from tmde.documents.signature_bands import SignatureBands, comparable_text, resemblance, shingles
-from tmde.documents.unit_rows import slices
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.mapped_vectors import encode_to_file
 from tmde.embedding.progress import progress_bar
 
 MIN_SIMILARITY = 0.7
-MIN_PROBABILITY = 0.9
+MIN_WORDS = 50  # of a text that may differ from another one in words
+MIN_DISTINCTNESS = 0.4
 # The language of a document in an unknown language, which is no translation of any.
 UNKNOWN_LANGUAGE = ""
-_CHUNK = 8192  # pairs of translations that are judged at once
 _DOCUMENTS_WITH_BAR = 20_000  # documents from which on a progress bar is shown
 
 Item = TypeVar("Item")
@@ -60,7 +61,7 @@ class Match:
     Attributes:
         document: Its number in the collection, from 0.
         kind: How it repeats it.
-        score: 1 for a copy, the similarity of a near-duplicate, the probability of a translation.
+        score: 1 for a copy, the similarity of a near-duplicate, the distinctness of a translation.
     """
 
     document: int
@@ -87,7 +88,7 @@ class Links:
     Attributes:
         originals: The place of the text that each one repeats; its own place if it repeats none,
             (n,) int64.
-        scores: The similarity or probability of those that repeat another, (n,) float64.
+        scores: The similarity or distinctness of those that repeat another, (n,) float64.
         are_translations: Whether they translate it, (n,) bool.
     """
 
@@ -121,6 +122,61 @@ class Links:
         return Match(row, kind, float(self.scores[place]))
 
 
+class TranslatedPair(NamedTuple):
+    """Two texts that are translations of each other.
+
+    Attributes:
+        distinctness: How much nearer they are than the next best.
+        first: The place of one of them among the different texts.
+        second: That of the other one.
+    """
+
+    distinctness: float
+    first: int
+    second: int
+
+
+class TranslationGroups:
+    """Groups of texts that are translations of each other, at most one of a language.
+
+    Args:
+        rows_of_language: The texts of each language.
+
+    Attributes:
+        highest: For each text in a group, the distinctness of the first pair that has it.
+    """
+
+    def __init__(self, rows_of_language: Mapping[str, np.ndarray]) -> None:
+        self.highest: dict[int, float] = {}
+        self._languages: dict[int, set[str]] = {}
+        for language, rows in rows_of_language.items():
+            for row in rows.tolist():
+                self._languages[row] = {language}
+        self._groups: dict[int, list[int]] = {}  # Its texts share one list.
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Iterate over the groups."""
+        for row, group in self._groups.items():
+            if group[0] == row:
+                yield group
+
+    def join(self, pair: TranslatedPair) -> None:
+        """Join the groups of two texts, unless both groups have a text of one language."""
+        first_group = self._groups.get(pair.first, [pair.first])
+        second_group = self._groups.get(pair.second, [pair.second])
+        first_languages = self._languages[first_group[0]]
+        second_languages = self._languages[second_group[0]]
+        if first_languages & second_languages:
+            return
+        for row in (pair.first, pair.second):
+            self.highest.setdefault(row, pair.distinctness)
+        first_languages |= second_languages
+        first_group += second_group
+        for row in first_group:
+            self._groups[row] = first_group
+            self._languages[row] = first_languages
+
+
 class DuplicateFinder:
     """Finds documents that repeat an earlier one.
 
@@ -130,11 +186,19 @@ class DuplicateFinder:
       and containment of documents"). All pairs of this similarity are found but for one in a
       thousand at most, and very few of those that are more similar; see
       [`~tmde.documents.signature_bands`].
-    - Translations are those that are nearest to each other among the documents of both languages,
-      with a probability of `min_probability` or more. They need a model.
+      Texts of fewer than `min_words` words must also have the same words: "shown in green" and
+      "shown in red" are similar, and say different things.
+    - Translations are nearest to each other among the documents of both languages, by a
+      distinctness of `min_distinctness` or more; see [`~tmde.documents.distinct_pairs`]. They need
+      a model. Of three languages or more, documents that are joined by such pairs are one group,
+      most distinct pairs first. A group has one document of a language, because documents that
+      repeat each other in one language were found before.
 
-    Every duplicate repeats the document that is kept, so no chain of small changes makes a group.
-    Documents that were kept are all kept by another run.
+    Two rows of a translation memory, tuples of texts, repeat each other only if all their texts do:
+    their similarity is that of the texts that differ most.
+
+    Every near-duplicate repeats the document that is kept, so no chain of small changes makes a
+    group.
 
     Signatures of 640 bytes a document, and vectors if translations are searched for, are in
     temporary files that are mapped into memory. Beside these and the texts, a document takes some
@@ -142,62 +206,54 @@ class DuplicateFinder:
 
     Args:
         min_similarity: The least similarity of near-duplicates, above 0 and at most 1.
+        min_words: The words of a text from which on it may have other words than what it repeats; 0
+            compares all texts by their similarity alone.
         embedder: The model of the vectors by which translations are found; None finds none.
-        calibration: That of the model.
-        min_probability: The least probability of translations.
-        share: The share of documents that you expect to have a translation in the collection.
+        min_distinctness: The least distinctness of translations, from 0 to 1.
         folder: The folder of the temporary files; None for that of the system.
 
     Raises:
-        TmdeError: A number is out of range, the calibration is that of other vectors, or there is a
-            model without a calibration or the other way round.
+        TmdeError: A number is out of range.
     """
 
     def __init__(
         self,
         min_similarity: float = MIN_SIMILARITY,
         *,
+        min_words: int = MIN_WORDS,
         embedder: DocumentEmbedder | None = None,
-        calibration: Calibration | None = None,
-        min_probability: float = MIN_PROBABILITY,
-        share: float = DEFAULT_SHARE,
+        min_distinctness: float = MIN_DISTINCTNESS,
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
         if not 0 < min_similarity <= 1:
             raise TmdeError(
                 f"min_similarity: found {min_similarity}, expected a number above 0, at most 1"
             )
-        check_min_probability(min_probability)
-        check_share(share)
-        if (embedder is None) != (calibration is None):
-            raise TmdeError(
-                "embedder, calibration: found one of them, expected both for translations, or none"
-            )
-        if embedder is not None and calibration is not None:
-            calibration.check_embedder(embedder)
+        if not 0 <= min_distinctness <= 1:
+            raise TmdeError(f"min_distinctness: found {min_distinctness}, expected 0 to 1")
         self.min_similarity = min_similarity
+        self.min_words = min_words
         self.embedder = embedder
-        self.calibration = calibration
-        self.min_probability = min_probability
-        self.share = share
+        self.min_distinctness = min_distinctness
         self.folder = folder
 
-    def groups(self, texts: Sequence[str], languages: Sequence[str] | None = None) -> list[Group]:
+    def groups(self, texts: Sequence[Text], languages: Sequence[str] | None = None) -> list[Group]:
         """Return the groups of two or more documents, in the order of those that are kept.
 
         An empty text is in no group.
 
         Args:
-            texts: The documents, (n,). They are read several times, one after the other.
+            texts: The documents, (n,). They are read several times, one after the other. A tuple of
+                texts is a row of a translation memory.
             languages: The language of each, (n,), for translations; "" for one that is not known.
 
         Raises:
             TmdeError: Translations are searched for without languages, or the other way round.
         """
-        if (self.calibration is None) != (languages is None):
+        if (self.embedder is None) != (languages is None):
             raise TmdeError(
                 "languages: expected one for each text if translations are searched for, by an "
-                "embedder and a calibration, and none otherwise"
+                "embedder, and none otherwise"
             )
         first_copies, unique = first_occurrences(
             _with_bar(texts, "Looking for copies"), comparable_text
@@ -216,7 +272,7 @@ class DuplicateFinder:
 
     # ---- Near-duplicates
 
-    def _add_near_duplicates(self, links: Links, texts: ChosenTexts, folder: Path) -> None:
+    def _add_near_duplicates(self, links: Links, texts: Sequence[Text], folder: Path) -> None:
         """Link texts to the earlier ones that they nearly repeat, which repeat none themselves.
 
         Args:
@@ -234,7 +290,7 @@ class DuplicateFinder:
                 links.set(row, original, similarity)
 
     def _most_similar(
-        self, row: int, candidates: Sequence[int], texts: ChosenTexts
+        self, row: int, candidates: Sequence[int], texts: Sequence[Text]
     ) -> tuple[int, float]:
         """Return the most similar text, and the similarity; the text itself if none is similar.
 
@@ -246,25 +302,39 @@ class DuplicateFinder:
         best = row
         if not candidates:
             return best, 1.0
-        own_shingles = shingles(texts[row])
         highest = 0.0
         for candidate in candidates:
-            similarity = resemblance(own_shingles, shingles(texts[candidate]))
+            similarity = self._similarity(texts[row], texts[candidate])
             if similarity >= self.min_similarity and similarity > highest:
                 best = candidate
                 highest = similarity
         return (row, 1.0) if best == row else (best, highest)
+
+    def _similarity(self, first: Text, second: Text) -> float:
+        """Return the similarity of two documents, or of two rows that of the most different texts.
+
+        It is 0 for short texts of different words.
+        """
+        similarities = []
+        for first_part, second_part in zip(parts_of(first), parts_of(second), strict=True):
+            first_words = plain_words(first_part)
+            second_words = plain_words(second_part)
+            are_short = min(len(first_words), len(second_words)) < self.min_words
+            if are_short and first_words != second_words:
+                return 0.0
+            similarities.append(resemblance(shingles(first_part), shingles(second_part)))
+        return min(similarities)
 
     # ---- Translations
 
     def _add_translations(
         self,
         links: Links,
-        texts: ChosenTexts,
-        languages: ChosenTexts,
+        texts: Sequence[Text],
+        languages: Sequence[str],
         folder: Path,
     ) -> None:
-        """Link texts that are kept to the earlier ones that they translate.
+        """Link texts that are kept to the earliest one of their group of translations.
 
         Args:
             links: The links so far, which are added to.
@@ -272,8 +342,22 @@ class DuplicateFinder:
             languages: The language of each.
             folder: The folder of temporary files.
         """
-        assert self.embedder is not None
         rows_of_language = _rows_of_languages(languages, links)
+        vectors_of_language = self._vectors(rows_of_language, texts, folder)
+        groups = TranslationGroups(rows_of_language)
+        for pair in self._translations(rows_of_language, vectors_of_language):
+            groups.join(pair)
+        for rows in groups:
+            original = min(rows)
+            for row in rows:
+                if row != original:
+                    links.set(row, original, groups.highest[row], is_translation=True)
+
+    def _vectors(
+        self, rows_of_language: Mapping[str, np.ndarray], texts: Sequence[Text], folder: Path
+    ) -> dict[str, np.ndarray]:
+        """Return the vectors of the texts of each language, in files of a folder."""
+        assert self.embedder is not None
         vectors_of_language = {}
         for number, (language, rows) in enumerate(rows_of_language.items()):
             path = folder / f"language-{number}.npy"
@@ -282,62 +366,32 @@ class DuplicateFinder:
                 self.embedder, texts_of_language, len(rows), path, language=language
             )
             vectors_of_language[language] = np.asarray(encoded.vectors)
-        parts = []
-        for first_language, second_language in itertools.combinations(sorted(rows_of_language), 2):
-            parts.append(
-                self._translations(
-                    (rows_of_language[first_language], rows_of_language[second_language]),
-                    (vectors_of_language[first_language], vectors_of_language[second_language]),
-                    texts,
-                )
-            )
-        if not parts:
-            return
-        probabilities, earlier_rows, later_rows = (
-            np.concatenate(columns) for columns in zip(*parts, strict=True)
-        )
-        # The most probable come first. A text that is removed is no original of another.
-        order = np.lexsort((later_rows, earlier_rows, probabilities))[::-1]
-        are_originals = np.zeros(len(texts), bool)
-        are_kept = links.are_kept(np.arange(len(texts)))
-        for position in order:
-            earlier = earlier_rows[position]
-            later = later_rows[position]
-            if are_kept[earlier] and are_kept[later] and not are_originals[later]:
-                links.set(later, earlier, probabilities[position], is_translation=True)
-                are_kept[later] = False
-                are_originals[earlier] = True
+        return vectors_of_language
 
     def _translations(
         self,
-        rows: tuple[np.ndarray, np.ndarray],
-        vectors: tuple[np.ndarray, np.ndarray],
-        texts: ChosenTexts,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the probability, the earlier and the later text of probable translations.
+        rows_of_language: Mapping[str, np.ndarray],
+        vectors_of_language: Mapping[str, np.ndarray],
+    ) -> list[TranslatedPair]:
+        """Return the pairs of texts that are distinct enough, most distinct first.
 
         Args:
-            rows: The texts of the first and of the second language, (n,) and (m,).
-            vectors: Their vectors, (n, d) and (m, d).
-            texts: All texts.
-
-        Returns:
-            (translations,) each.
+            rows_of_language: The texts of each language, (n,).
+            vectors_of_language: Their vectors, (n, d).
         """
-        assert self.calibration is not None
-        mined = mine_bitext(
-            vectors[0], vectors[1], k=self.calibration.neighbors, retrieval="intersection"
-        ).renumbered(rows[0], rows[1])
-        probabilities = np.empty(len(mined))
-        for chosen in slices(len(mined), _CHUNK):
-            evidence = mined_pair_evidence(mined[chosen], texts, texts)
-            probabilities[chosen] = self.calibration.probabilities(evidence, self.share)
-        are_probable = probabilities >= self.min_probability
-        first_rows = mined.first[are_probable]
-        second_rows = mined.second[are_probable]
-        earlier_rows = np.minimum(first_rows, second_rows)
-        later_rows = np.maximum(first_rows, second_rows)
-        return probabilities[are_probable], earlier_rows, later_rows
+        translations = []
+        for first_language, second_language in itertools.combinations(sorted(rows_of_language), 2):
+            pairs = distinct_pairs(
+                vectors_of_language[first_language], vectors_of_language[second_language]
+            )
+            first_rows = rows_of_language[first_language][pairs.first].tolist()
+            second_rows = rows_of_language[second_language][pairs.second].tolist()
+            for first_row, second_row, distinctness in zip(
+                first_rows, second_rows, pairs.distinctness.tolist(), strict=True
+            ):
+                if distinctness >= self.min_distinctness:
+                    translations.append(TranslatedPair(distinctness, first_row, second_row))
+        return sorted(translations, reverse=True)
 
 
 def _with_bar(items: Collection[Item], desc: str) -> Collection[Item]:
@@ -347,7 +401,7 @@ def _with_bar(items: Collection[Item], desc: str) -> Collection[Item]:
     return bar
 
 
-def _rows_of_languages(languages: ChosenTexts, links: Links) -> dict[str, np.ndarray]:
+def _rows_of_languages(languages: Sequence[str], links: Links) -> dict[str, np.ndarray]:
     """Return the texts of each known language that are kept."""
     numbers: dict[str, int] = {}
     language_numbers = np.empty(len(languages), np.int32)

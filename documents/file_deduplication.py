@@ -4,11 +4,11 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from typing_extensions import Unpack
@@ -19,18 +19,19 @@ from tmde.data.id_places import IdPlaces
 from tmde.data.io import replacing
 from tmde.data.language_columns import language_column, language_or_none
 from tmde.data.model_languages import LanguageWatch
-from tmde.documents.calibration import DEFAULT_SHARE
+from tmde.documents.cleaning import FEWEST_TEXTS
 from tmde.documents.corpus_writer import checked_output, json_lines_writer
 from tmde.documents.deduplication import (
-    MIN_PROBABILITY,
+    MIN_DISTINCTNESS,
     MIN_SIMILARITY,
+    MIN_WORDS,
     UNKNOWN_LANGUAGE,
     DuplicateFinder,
     Group,
 )
 from tmde.documents.document_sets import Reading, checked_ids, default_ids, open_documents
 from tmde.documents.language_identification import LanguageIdentifier
-from tmde.documents.pair_probabilities import needed_calibration, warn_of_few
+from tmde.documents.signature_bands import Text
 from tmde.documents.stored_documents import StoredDocuments, Strings
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.opening import open_embedder, without_truncation_warnings
@@ -40,6 +41,9 @@ from tmde.embedding.progress import progress_bar
 _DECIMALS = 6
 # Short documents are identified as any language, so a language needs this share of the documents.
 _MIN_SHARE = 0.02
+_PART_END = "\x1f"  # the unit separator of ASCII, between the texts of a row
+
+StoredChunk = tuple[Chunk, list[str], list[str | None]]  # documents, their ids and languages
 
 
 @dataclass(frozen=True)
@@ -87,20 +91,21 @@ def dedupe_files(
     output: str | os.PathLike[str],
     *,
     groups: str | os.PathLike[str] | None = None,
+    columns: Mapping[str, str] | None = None,
     language_field: str | None = None,
     min_similarity: float = MIN_SIMILARITY,
+    min_words: int = MIN_WORDS,
     across_languages: bool = False,
     model: str | None = None,
     loading: Mapping[str, Any] | None = None,
-    min_probability: float | None = None,
-    share: float | None = None,
-    calibration: str | os.PathLike[str] | None = None,
+    min_distinctness: float | None = None,
     **reading: Unpack[Reading],
 ) -> DeduplicationReport:
     """Remove documents that repeat an earlier one.
 
     Copies are equal except for case and white space. Near-duplicates share most of their
-    characters; see [`~tmde.documents.deduplication.DuplicateFinder`]. Translations are removed with
+    characters, and short ones all of their words; see
+    [`~tmde.documents.deduplication.DuplicateFinder`]. Translations are removed with
     `across_languages`, and only these need a model.
 
     ```python
@@ -115,17 +120,20 @@ def dedupe_files(
         output: The file of the documents that are kept, with all their columns, .jsonl. Files that
             exist are replaced.
         groups: A file of the groups of documents that say the same, .jsonl; None writes none.
+        columns: The columns of a table of pairs, such as a translation memory, by the languages of
+            their texts: `{"en": "source", "de": "target"}`. Rows are removed whose texts all repeat
+            those of an earlier row.
         language_field: The column of the languages, for translations; None for a column with such a
             name. Languages that are not known are identified (extra `clean`).
         min_similarity: The lowest similarity of near-duplicates, above 0, at most 1.
+        min_words: Texts of fewer words are near-duplicates only if they have the same words.
         across_languages: Remove translations, too.
         model: The model that finds them: a folder, a Hub id, or the name of a packaged model; None
             for the default one.
         loading: Arguments of `DocumentEmbedder.from_pretrained`. A document is embedded by its
             sentences unless `long_documents` says otherwise.
-        min_probability: The lowest probability of translations, from 0 to 1; None for 0.9.
-        share: The share of documents that have a translation in the collection; None for 0.5.
-        calibration: A file of a calibration; None for that of the model.
+        min_distinctness: The lowest distinctness of translations, from 0 to 1: how much nearer they
+            are than the next best, see [`~tmde.documents.distinct_pairs`]; None for 0.4.
         reading: How the files are read: `format`, `quoting`, `field`, `id_field`.
 
     Raises:
@@ -136,16 +144,19 @@ def dedupe_files(
         _check_unset(
             model=model,
             language_field=language_field,
-            min_probability=min_probability,
-            share=share,
-            calibration=calibration,
+            min_distinctness=min_distinctness,
             **(loading or {}),
         )
     target = checked_output(output, (".jsonl",), inputs=[documents])
     groups_target = None
     if groups is not None:
         groups_target = checked_output(groups, (".jsonl",), "groups", target, [documents])
+    if columns is not None:
+        _check_columns(columns, across_languages, reading)
+        reading["field"] = list(columns.values())
     chunks = _read(documents, language_field, **reading)
+    if columns is not None:
+        chunks = _paired(chunks, list(columns.values()))
     with tempfile.TemporaryDirectory(prefix=f".{target.stem}.", dir=target.parent) as name:
         folder = Path(name)
         stored = StoredDocuments.write(folder, chunks)
@@ -156,20 +167,24 @@ def dedupe_files(
             embedder = open_embedder(model, loading)
             finder = DuplicateFinder(
                 min_similarity,
+                min_words=min_words,
                 embedder=embedder,
-                calibration=needed_calibration(calibration, model, loading, embedder),
-                min_probability=MIN_PROBABILITY if min_probability is None else min_probability,
-                share=DEFAULT_SHARE if share is None else share,
+                min_distinctness=(
+                    MIN_DISTINCTNESS if min_distinctness is None else min_distinctness
+                ),
                 folder=folder,
             )
             languages = _all_languages(stored)
             counts = Counter(languages)
-            _warn_of_rare_language(counts)
             _warn_of_unknown_languages(counts, embedder)
             with without_truncation_warnings():
                 duplicate_groups = finder.groups(stored.texts, languages)
         else:
-            duplicate_groups = DuplicateFinder(min_similarity, folder=folder).groups(stored.texts)
+            finder = DuplicateFinder(min_similarity, min_words=min_words, folder=folder)
+            texts: Sequence[Text] = stored.texts
+            if columns is not None:
+                texts = _PairedTexts(stored.texts)
+            duplicate_groups = finder.groups(texts)
         _write(stored, duplicate_groups, target, groups_target)
         document_count = len(stored)
         were_identified = stored.languages.null_count > 0
@@ -194,9 +209,69 @@ def _check_unset(**for_translations: Any) -> None:
             )
 
 
+def _check_columns(
+    columns: Mapping[str, str], across_languages: bool, reading: Mapping[str, Any]
+) -> None:
+    """Raise `TmdeError` unless columns are those of pairs, and nothing else names the texts."""
+    if across_languages:
+        raise TmdeError(
+            f"columns: found {dict(columns)} with across_languages; the texts of a row are "
+            "translations already. Leave one of them out"
+        )
+    if reading.get("field"):
+        raise TmdeError(
+            f"columns: found {dict(columns)} and the field {reading['field']!r}; give columns=... "
+            "to compare each column of a row, or field=... to compare one text"
+        )
+    if len(columns) < FEWEST_TEXTS:
+        raise TmdeError(
+            f"columns: found {dict(columns)}, expected two columns or more; name the column of "
+            "documents by field"
+        )
+
+
+def _paired(chunks: Iterable[StoredChunk], columns: Sequence[str]) -> Iterator[StoredChunk]:
+    """Yield chunks with the texts of several columns, as `_PairedTexts` reads them."""
+    for chunk, ids, languages in chunks:
+        texts_of_columns = [chunk.values(column) for column in columns]
+        texts = []
+        for parts in zip(*texts_of_columns, strict=True):
+            texts.append(_PART_END.join((part or "").replace(_PART_END, " ") for part in parts))
+        yield replace(chunk, texts=texts), ids, languages
+
+
+class _PairedTexts(Sequence[tuple[str, ...]]):
+    """The texts of rows, which are stored as one string.
+
+    Args:
+        strings: The strings, (n,).
+    """
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        self.strings = strings
+
+    def __len__(self) -> int:
+        return len(self.strings)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[str, ...]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[tuple[str, ...]]: ...
+
+    def __getitem__(self, place: int | slice) -> tuple[str, ...] | list[tuple[str, ...]]:
+        if isinstance(place, slice):
+            return [tuple(string.split(_PART_END)) for string in self.strings[place]]
+        return tuple(self.strings[place].split(_PART_END))
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        for string in self.strings:
+            yield tuple(string.split(_PART_END))
+
+
 def _read(
     source: str | os.PathLike[str], language_field: str | None, **reading: Unpack[Reading]
-) -> Iterator[tuple[Chunk, list[str], list[str | None]]]:
+) -> Iterator[StoredChunk]:
     """Yield all documents in chunks, with the id and the language of each, under a progress bar.
 
     Arguments and errors are those of `dedupe_files`.
@@ -246,14 +321,6 @@ def _all_languages(documents: StoredDocuments) -> Sequence[str]:
         # One string for all documents of a language.
         languages.append(sys.intern(language))
     return languages
-
-
-def _warn_of_rare_language(counts: Counter[str]) -> None:
-    """Warn that probabilities mean little if a language has few documents."""
-    known = {language: count for language, count in counts.items() if language != UNKNOWN_LANGUAGE}
-    if len(known) > 1:
-        language = min(known, key=known.__getitem__)
-        warn_of_few(known[language], f"documents in {language}")
 
 
 def _warn_of_unknown_languages(counts: Counter[str], embedder: DocumentEmbedder) -> None:

@@ -15,7 +15,7 @@ import os
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -38,6 +38,8 @@ Neighbors = tuple[np.ndarray, np.ndarray]  # cosines and row numbers of neighbor
 
 GOLD_COLUMNS = ("id_a", "id_b")
 _DIGEST_BYTES = 16
+
+Text = TypeVar("Text")
 
 
 @dataclass(frozen=True)
@@ -318,13 +320,14 @@ def plain_text(text: str) -> str:
 
 
 def first_occurrences(
-    texts: Collection[str], comparable: Callable[[str], str] = plain_text
+    texts: Collection[Text], comparable: Callable[[Any], str] = plain_text
 ) -> tuple[np.ndarray, np.ndarray]:
     """Find empty and repeated texts.
 
     Args:
         texts: n texts, which are read once, one after the other.
-        comparable: Makes what is compared of a text. Texts are equal if it is, and empty if it is.
+        comparable: Makes what is compared of a text, or of a row of texts. Texts are equal if it
+            is, and empty if it is.
 
     Returns:
         occurrences: (n,) int64, for each text the row number of the first that equals it.
@@ -449,7 +452,7 @@ def best_threshold(
     return threshold, quality
 
 
-class ChosenTexts(Sequence[str]):
+class ChosenTexts(Sequence[Text]):
     """Some of the texts of a sequence, which are not copied.
 
     Args:
@@ -457,7 +460,7 @@ class ChosenTexts(Sequence[str]):
         rows: The numbers of those that are chosen, (m,).
     """
 
-    def __init__(self, texts: Sequence[str], rows: np.ndarray) -> None:
+    def __init__(self, texts: Sequence[Text], rows: np.ndarray) -> None:
         self.texts = texts
         self.rows = rows
 
@@ -465,12 +468,12 @@ class ChosenTexts(Sequence[str]):
         return len(self.rows)
 
     @overload
-    def __getitem__(self, place: int) -> str: ...
+    def __getitem__(self, place: int) -> Text: ...
 
     @overload
-    def __getitem__(self, place: slice) -> list[str]: ...
+    def __getitem__(self, place: slice) -> list[Text]: ...
 
-    def __getitem__(self, place: int | slice) -> str | list[str]:
+    def __getitem__(self, place: int | slice) -> Text | list[Text]:
         if isinstance(place, slice):
             return [self.texts[row] for row in self.rows[place].tolist()]
         return self.texts[int(self.rows[place])]

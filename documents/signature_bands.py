@@ -17,6 +17,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from rensa import RMinHash
@@ -32,10 +33,16 @@ _DEVIATIONS = 3
 _BLOCK = 4096  # texts whose signatures are in memory at once
 _SEED = 1  # of the hash functions
 _SHINGLE_LENGTH = 5  # characters
+_PART_END = "\n"  # between the texts of a row, which have no line ends when they are compared
 # An odd number without pattern. Products with it modulo 2^64 scatter what differs little.
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _NO_BUCKET = 0  # the number in place of a bucket for a band that no other text has
 _KEY_SHIFT = np.uint64(32)
+
+
+_PUNCTUATION = {ord(mark): " " for mark in ".,;:!?…¡¿。、，！？\"'`«»‹›“”„‘’‚()[]{}"}
+# A document, or the texts of a row of a translation memory, always in the order of its languages.
+Text: TypeAlias = str | tuple[str, ...]
 
 
 class SignatureBands:
@@ -136,7 +143,7 @@ def _least_agreement(least_resemblance: float) -> float:
     return mean - _DEVIATIONS * math.sqrt(mean * (1 - least_resemblance))
 
 
-def _signature(text: str) -> list[int]:
+def _signature(text: Text) -> list[int]:
     """Return the signature of a text, numbers of 32 bits."""
     hashes = shingle_hashes(text)
     begins_and_ends = np.array([0, len(hashes)], np.uint64)
@@ -179,9 +186,30 @@ def _keys(bands: np.ndarray) -> np.ndarray:
 # ---- Shingles
 
 
-def comparable_text(text: str) -> str:
-    """Return a text in lower case with single spaces; copies are equal in this."""
-    return plain_text(text).casefold()
+def parts_of(text: Text) -> tuple[str, ...]:
+    """Return the texts of a row; of a document, its only one."""
+    if isinstance(text, str):
+        return (text,)
+    return text
+
+
+def comparable_text(text: Text) -> str:
+    """Return a text in lower case with single spaces; copies are equal in this.
+
+    Of a row, this is all its texts; "" if all are empty.
+    """
+    parts = [plain_text(part).casefold() for part in parts_of(text)]
+    if not any(parts):
+        return ""
+    return _PART_END.join(parts)
+
+
+def plain_words(text: str) -> list[str]:
+    """Return the words of a text in lower case, without the punctuation around and between them.
+
+    Signs that make another word of one, as in `C++` and `C#`, `-5` and `5`, are kept.
+    """
+    return comparable_text(text).translate(_PUNCTUATION).split()
 
 
 def shingles(text: str) -> set[str]:
@@ -197,11 +225,20 @@ def shingles(text: str) -> set[str]:
     }
 
 
-def shingle_hashes(text: str) -> np.ndarray:
+def shingle_hashes(text: Text) -> np.ndarray:
     """Return a number for each place where a shingle begins, uint64.
 
-    Two shingles of one text have the same number with a probability of some 1 in 10^14.
+    Two shingles of one text have the same number with a probability of some 1 in 10^14. The same
+    shingle has other numbers in the first and in the second text of a row. The resemblance of two
+    rows is then at least the smallest of those of their texts, so that no pair of rows is missed.
     """
+    hashes = []
+    for number, part in enumerate(parts_of(text)):
+        hashes.append(_hashes_of_part(part) ^ np.uint64(number))
+    return np.concatenate(hashes)
+
+
+def _hashes_of_part(text: str) -> np.ndarray:
     plain = comparable_text(text)
     codes = np.frombuffer(plain.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.uint64)
     length = min(len(codes), _SHINGLE_LENGTH)

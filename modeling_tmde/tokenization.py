@@ -46,9 +46,7 @@ NUM_BYTES = 256
 # Characters without a shape and a meaning: soft hyphens, zero-width spaces, word joiners, byte order
 # marks, marks of direction and invisible operators. Joiners and non-joiners (U+200C, U+200D) are
 # letters in some scripts, and stay.
-_INVISIBLE = (
-    "\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
-)
+_INVISIBLE = "\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
 _INVISIBLE_CHARACTERS = re.compile(f"[{_INVISIBLE}]")
 
 # The supplementary private use planes have one character for each token of a vocabulary.

@@ -52,6 +52,23 @@ def test_lines_of_text(tmp_path):
     assert [row["text"] for row in read_rows(out)] == [TEXTS[0], TEXTS[1], TEXTS[3]]
 
 
+def test_rows_of_a_translation_memory(tmp_path):
+    """A row goes only if both of its texts repeat those of an earlier one."""
+    rows = [
+        ("Open the file.", "Öffnen Sie die Datei."),
+        ("Open the file.", "Datei öffnen"),
+        ("open the file.", "Öffnen  Sie die Datei."),
+        ("", "Datei öffnen"),
+    ]
+    memory = tmp_path / "memory.tsv"
+    lines = ["\t".join(row) for row in [("source", "target"), *rows]]
+    memory.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    out = tmp_path / "unique.jsonl"
+    ok("dedupe", memory, "-o", out, "--columns", "en=source,de=target")
+    kept = [(row["source"], row["target"]) for row in read_rows(out)]
+    assert kept == [rows[0], rows[1], rows[3]]
+
+
 def test_stdin(documents, tmp_path):
     """What is read once is enough to compare and to write."""
     out = tmp_path / "unique.jsonl"
@@ -152,10 +169,10 @@ def test_translations(tmp_path, column, caplog):
             rows.append({"text": row[language]} | ({column: language} if column else {}))
     documents = write_rows(tmp_path / "documents.jsonl", rows)
     out = tmp_path / "unique.jsonl"
-    options = ["--min-similarity", 1, "--across-languages", "--min-probability", 0.5]
+    options = ["--min-similarity", 1, "--across-languages"]
     result = ok("dedupe", documents, "-o", out, *options)
     assert ("Languages: 40 de, 40 en" in result.stderr) is (column is None)
-    assert "Found only 40 documents in " in caplog.text
+    assert "Found only" not in caplog.text
     kept = [row["text"] for row in read_rows(out)]
     assert kept[:40] == [row["text"] for row in rows[:40]]
     assert len(kept) < 60
@@ -164,7 +181,7 @@ def test_translations(tmp_path, column, caplog):
 def test_errors(documents, bag, tmp_path):
     out = tmp_path / "unique.jsonl"
     for option in (
-        ["--share", 0.5],
+        ["--min-distinctness", 0.5],
         ["--model", str(bag)],
         ["--long-documents", "truncate"],
         ["--language-field", "topic"],
@@ -172,9 +189,16 @@ def test_errors(documents, bag, tmp_path):
         result = run("dedupe", documents, "-o", out, *option)
         assert result.exit_code == 1
         assert f"{option[0]}: found {option[1]!r} without --across-languages" in result.stderr
-    result = run("dedupe", documents, "-o", out, "-m", bag, "--across-languages")
+    columns = ["--columns", "de=text,en=topic"]
+    result = run("dedupe", documents, "-o", out, *columns, "--across-languages")
     assert result.exit_code == 1
-    assert f"{bag}: found no calibration" in result.stderr
+    assert "the texts of a row are translations already" in result.stderr
+    result = run("dedupe", documents, "-o", out, *columns, "--field", "text")
+    assert result.exit_code == 1
+    assert "to compare each column of a row" in result.stderr
+    result = run("dedupe", documents, "-o", out, "--columns", "de=text")
+    assert result.exit_code == 1
+    assert "expected two columns or more" in result.stderr
     result = run("dedupe", documents, "-o", tmp_path / "unique.csv")
     assert result.exit_code == 1
     assert "expected a file that ends in .jsonl" in result.stderr

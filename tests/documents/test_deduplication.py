@@ -14,14 +14,13 @@ from tests.conftest import nightly_except
 from tests.strange_texts import SAMPLES
 from tmde.data.sample import sample_sentences
 from tmde.documents import signature_bands
-from tmde.documents.calibration import EVIDENCE, Calibration
 from tmde.documents.deduplication import MIN_SIMILARITY, DuplicateFinder, Group, Kind, Match
 from tmde.documents.signature_bands import SignatureBands, longest_band, resemblance, shingles
 from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
 
 
-def groups_of(texts, min_similarity=MIN_SIMILARITY):
-    return DuplicateFinder(min_similarity).groups(texts)
+def groups_of(texts, min_similarity=MIN_SIMILARITY, min_words=0):
+    return DuplicateFinder(min_similarity, min_words=min_words).groups(texts)
 
 
 def test_copies():
@@ -50,6 +49,100 @@ def test_a_copy_of_a_near_duplicate_goes_with_it():
     (group,) = groups_of(["abcdefgh", "abcdefgx", "ABCDEFGX"], min_similarity=0.5)
     assert [match.document for match in group.duplicates] == [1, 2]
     assert [match.kind for match in group.duplicates] == [Kind.NEAR_DUPLICATE] * 2
+
+
+# ---- Short texts, and rows of a translation memory
+
+
+def repeated(*texts):
+    """Whether the second text repeats the first one, by default."""
+    return bool(DuplicateFinder().groups(list(texts)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("The changed lines are shown in green.", "The changed lines are shown in red."),
+        ("Open the file in the upper left corner.", "Open the file in the upper lefty corner."),
+        ("Do not show this message again, please", "Do show this message again, please"),
+        ("A guide for all who write in C++ today", "A guide for all who write in C# today"),
+        ("A board of 3.5 cm for the living room", "A board of 35 cm for the living room"),
+        ("The temperature of the day was 15 degrees", "The temperature of the day was -15 degrees"),
+    ],
+)
+def test_short_texts_of_different_words_are_different(first, second):
+    assert groups_of([first, second])
+    assert not repeated(first, second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("The bridge is closed until Friday.", "the bridge is closed until friday!"),
+        (
+            "The city says that the bridge over the river is “closed”, and that nobody may use it.",
+            'The city says that the bridge over the river is "closed", and that nobody may use it!',
+        ),
+    ],
+)
+def test_short_texts_of_the_same_words_are_near_duplicates(first, second):
+    assert repeated(first, second)
+
+
+def test_a_long_text_may_differ_in_words():
+    words = [f"word{number * 7919}" for number in range(50)]
+    assert repeated(" ".join(words), " ".join([*words, "more"]))
+    assert not repeated(" ".join(words[1:]), " ".join([*words[1:], "more"]))
+
+
+def test_rows_repeat_each_other_if_all_their_texts_do():
+    rows = [
+        ("Open the file.", "Öffnen Sie die Datei."),
+        ("Open the file.", "Datei öffnen"),
+        ("OPEN the  file.", "öffnen Sie die Datei."),
+        ("Open the file!", "Öffnen Sie die Datei!"),
+        ("Open the file!", "Schließen Sie die Datei!"),
+        ("Datei öffnen", "Open the file."),
+        ("", ""),
+        (" ", ""),
+    ]
+    (group,) = DuplicateFinder().groups(rows)
+    assert group.kept == 0
+    assert [(match.document, match.kind) for match in group.duplicates] == [
+        (2, Kind.COPY),
+        (3, Kind.NEAR_DUPLICATE),
+    ]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0.3, 0.5, 0.8]))
+def test_no_pair_of_similar_rows_is_missed(seed, least):
+    """Two rows share a band whose texts are all similar."""
+    rng = random.Random(seed)
+    templates = [random_words(rng, 4) for _ in range(3)]
+    rows = []
+    for _ in range(40):
+        row = []
+        for _ in range(2):
+            letters = list(rng.choice(templates))
+            for _ in range(rng.randrange(4)):
+                letters[rng.randrange(len(letters))] = rng.choice("wxyz")
+            row.append("".join(letters))
+        rows.append(tuple(row))
+    rows = list(dict.fromkeys(rows))
+    expected = {}
+    kept = []
+    for number, row in enumerate(rows):
+        similarities = {}
+        for other in kept:
+            parts = zip(row, rows[other], strict=True)
+            similarities[other] = min(resemblance(shingles(a), shingles(b)) for a, b in parts)
+        best = max(similarities, key=similarities.__getitem__, default=None)
+        if best is not None and similarities[best] >= least:
+            expected[number] = best, similarities[best]
+        else:
+            kept.append(number)
+    assert links_of(groups_of(rows, least)) == expected
 
 
 # ---- Every pair is found
@@ -268,17 +361,12 @@ def test_translations():
     rows = sample_sentences(60, "test", seed=5)["translation"]
     texts = [row["de"] for row in rows] + [row["en"] for row in rows[:30]]
     languages = ["de"] * 60 + ["en"] * 30
-    finder = DuplicateFinder(
-        0.999,
-        embedder=DocumentEmbedder.from_pretrained(device="cpu"),
-        calibration=Calibration.from_pretrained("default"),
-        min_probability=0.5,
-    )
+    finder = DuplicateFinder(0.999, embedder=DocumentEmbedder.from_pretrained(device="cpu"))
     translations = []
     for group in finder.groups(texts, languages):
         for match in group.duplicates:
             if match.kind is Kind.TRANSLATION:
-                assert match.score >= 0.5
+                assert match.score >= 0.4
                 translations.append(match.document - 60 == group.kept)
     assert len(translations) >= 20
     assert all(translations)
@@ -298,15 +386,39 @@ class FixedVectors:
 
 
 def finder_of_translations(vectors, **options):
-    finder = DuplicateFinder(
-        **options,
-        embedder=DocumentEmbedder.from_pretrained(device="cpu"),
-        calibration=Calibration.from_pretrained("default"),
-    )
-    certain = {"intercept": 9.0, "probe_cosines": [], "weights": dict.fromkeys(EVIDENCE, 0.0)}
-    finder.calibration = finder.calibration.model_copy(update=certain)
-    finder.embedder = FixedVectors(vectors)
+    finder = DuplicateFinder(**options, min_words=0, embedder=FixedVectors(vectors))
     return finder
+
+
+def test_a_group_has_all_languages():
+    """Joined by pairs: de and fr are not distinct enough, but both are near to en."""
+    vectors = {
+        "one": [1, 0, 0],
+        "eins": [0.96, 0.28, 0],
+        "un": [0.96, -0.28, 0],
+        "two": [0, 0, 1],
+        "zwei": [0, 0, 1],
+        "deux": [0.99, -0.14, 0],
+    }
+    languages = ["en", "de", "fr", "en", "de", "fr"]
+    finder = finder_of_translations(vectors, min_distinctness=0.3)
+    first, second = finder.groups(list(vectors), languages)
+    # `deux` is nearer to `one`, and takes the place of `un`: a group has one text of a language.
+    assert (first.kept, [match.document for match in first.duplicates]) == (0, [1, 5])
+    assert (second.kept, [match.document for match in second.duplicates]) == (3, [4])
+    assert {match.kind for match in first.duplicates} == {Kind.TRANSLATION}
+
+
+def test_the_first_document_of_a_group_is_kept():
+    vectors = {"un": [1, 0, 0], "eins": [1, 0, 0], "one": [1, 0, 0]}
+    (group,) = finder_of_translations(vectors).groups(list(vectors), ["fr", "de", "en"])
+    assert group == Group(0, [Match(1, Kind.TRANSLATION, 1.0), Match(2, Kind.TRANSLATION, 1.0)])
+
+
+def test_documents_of_one_subject_are_no_translations():
+    """Each is nearest to the other, and not nearer than to a third."""
+    vectors = {"one": [1, 0.1, 0], "two": [1, 0, 0.1], "drei": [1, 0, 0]}
+    assert finder_of_translations(vectors).groups(list(vectors), ["en", "en", "de"]) == []
 
 
 def test_a_translation_of_a_near_duplicate_is_one_of_what_is_kept():
@@ -331,12 +443,9 @@ def test_texts_in_unknown_languages_are_not_embedded():
 def test_errors():
     with pytest.raises(TmdeError, match="min_similarity: found 0, expected a number above 0"):
         DuplicateFinder(0)
-    with pytest.raises(TmdeError, match="min_probability: found 2, expected 0 to 1"):
-        DuplicateFinder(min_probability=2)
-    embedder = DocumentEmbedder.from_pretrained(device="cpu")
-    with pytest.raises(TmdeError, match="found one of them, expected both for translations"):
-        DuplicateFinder(embedder=embedder)
-    finder = DuplicateFinder(embedder=embedder, calibration=Calibration.from_pretrained("default"))
+    with pytest.raises(TmdeError, match="min_distinctness: found 2, expected 0 to 1"):
+        DuplicateFinder(min_distinctness=2)
+    finder = DuplicateFinder(embedder=FixedVectors({}))
     with pytest.raises(TmdeError, match="languages: expected one for each text"):
         finder.groups(["a", "b"])
     with pytest.raises(TmdeError, match="languages: expected one for each text"):

@@ -151,8 +151,8 @@ def test_wrong_arguments_of_other_functions(sides, tmp_path, no_model):
         tmde.clean_files("memory.tmx", output, skip=["number"])
     with pytest.raises(TmdeError, match="removed: found .*, the file of another output"):
         tmde.clean_files("memory.tmx", output, removed=output)
-    with pytest.raises(TmdeError, match="share: found 0.3 without across_languages"):
-        tmde.dedupe_files(sides[0], output, share=0.3)
+    with pytest.raises(TmdeError, match="min_distinctness: found 0.3 without across_languages"):
+        tmde.dedupe_files(sides[0], output, min_distinctness=0.3)
     with pytest.raises(TmdeError, match="Nothing to write; give output=FILE"):
         tmde.align_files(*sides)
     with pytest.raises(TmdeError, match="default is not a folder of yours"):

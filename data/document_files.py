@@ -16,28 +16,31 @@ from modeling_tmde import TmdeError
 
 from .languages import language_of_locale, names_a_language
 from .lines import read_lines, shown_path
+from .markup import MARKUP_SUFFIXES, read_blocks, text_of_blocks
 from .tables import (
     FORMATS,
     SETTINGS_SUFFIX,
     TABLE_FORMATS,
+    UNIT_FORMATS,
     Quoting,
     Row,
     Table,
     files_in,
+    is_data,
     suffix_of,
 )
 
-InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
+InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet", "tmx", "po", "xliff", "ts"]
 
 # The names of files beside the data of a folder.
 _ABOUT_THE_FOLDER = ("readme", "license", "licence", "notice", "changelog")
 # A file with one of these suffixes is not taken for text, unless the user says so.
 _NO_TEXT = (
-    *(".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz", ".arrow", ".npy", ".xml", ".html", ".pdf"),
+    *(".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz", ".arrow", ".npy", ".xml", ".pdf"),
     *(".doc", ".docx", ".odt", ".xls", ".xlsx", ".ods"),
 )
-_TABLE_SUFFIXES = ", ".join((*TABLE_FORMATS, SETTINGS_SUFFIX))
-_TEXT_SUFFIXES = (".txt", ".md")  # In a folder, such a file is one document.
+_TABLE_SUFFIXES = ", ".join((*TABLE_FORMATS, SETTINGS_SUFFIX, *UNIT_FORMATS))
+_TEXT_SUFFIXES = (".txt", *MARKUP_SUFFIXES)  # In a folder, such a file is one document.
 # Folders are called `my-notes` and `to_read`, too: of a locale, they name script and region alone.
 _LANGUAGE_FOLDER = re.compile(
     r"[A-Za-z]{2,3}([-_][A-Z][a-z]{3})?([-_]([A-Za-z]{2}|[0-9]{3}))?([.@][\w.@-]+)?", re.ASCII
@@ -47,7 +50,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class TextFolder(Table):
-    """A folder whose files are one document each.
+    """A folder whose files are one document each, or one such file of Markdown or HTML.
 
     Attributes:
         folder: The folder.
@@ -92,11 +95,21 @@ class TextFolder(Table):
         """
         has_languages = self.has_languages
         for number, (path, name) in enumerate(zip(self.paths, self.names, strict=True), 1):
-            lines = [line for _, line in read_lines(path)]
-            row = {"id": _without_suffixes(name), "text": "\n".join(lines)}
+            row = {"id": _without_suffixes(name), "text": document_text(path)}
             if has_languages:
                 row["language"] = language_of_locale(name.partition("/")[0])
             yield number, row
+
+
+def document_text(path: str) -> str:
+    """Return the text of a file that is one document; Markdown and HTML lose their markup.
+
+    Raises:
+        CorpusError: The file is damaged, or its bytes can't be decoded.
+    """
+    if suffix_of(path) in MARKUP_SUFFIXES:
+        return text_of_blocks(read_blocks(path))
+    return "\n".join(line for _, line in read_lines(path))
 
 
 def _name_in(folder: str, path: str) -> str:
@@ -126,7 +139,7 @@ def find_documents(
         quoting: What the quotes of CSV and TSV are; None to find out.
 
     Returns:
-        The tables; of a folder of texts, one `TextFolder`.
+        The tables; of a folder of texts, and of a file of Markdown or HTML, one `TextFolder`.
 
     Raises:
         TmdeError: The source has no documents, or an unknown format.
@@ -139,8 +152,11 @@ def find_documents(
                 "folder are read by their suffixes"
             )
         return _find_in_folder(stack, source, left_out, quoting)
-    kind = format or format_of(source)
     name = "stdin" if source == "-" else shown_path(source)
+    if format is None and suffix_of(source) in MARKUP_SUFFIXES:
+        folder = os.path.dirname(source) or os.curdir
+        return [TextFolder("texts", (source,), name=name, folder=folder)]
+    kind = format or format_of(source)
     return [Table(kind, (_readable_path(stack, source),), name=name, quoting=quoting)]
 
 
@@ -148,17 +164,10 @@ def format_of(source: str) -> InputFormat:
     """Return the format that the suffix of a file says; a suffix .gz is left out.
 
     Raises:
-        TmdeError: The suffix is that of no input format, of a translation memory, or of gzipped
-            parquet.
+        TmdeError: The suffix is that of no input format, or of gzipped parquet.
     """
     suffix = suffix_of(source)
     format = FORMATS.get(suffix)
-    if format == "tmx":
-        raise TmdeError(
-            f"{source}: found a translation memory, expected documents; write its rows as a table "
-            f"(tmde clean {shlex.quote(source)} -o memory.tsv), and read the column of one "
-            "language: memory.tsv --field de"
-        )
     if format == "parquet" and source.lower().endswith(".gz"):
         raise TmdeError(
             f"{source}: found gzipped parquet, expected parquet, which is compressed by itself; "
@@ -166,14 +175,15 @@ def format_of(source: str) -> InputFormat:
         )
     if format is None and suffix in _NO_TEXT:
         raise TmdeError(
-            f"{source}: {suffix} is not an input format; expected .txt, {_TABLE_SUFFIXES}, all but "
-            ".parquet also with .gz, or a folder; give --format, or pipe text into -"
+            f"{source}: {suffix} is not an input format; expected "
+            f"{', '.join(_TEXT_SUFFIXES)}, {_TABLE_SUFFIXES}, all but .parquet also with .gz, or a "
+            "folder; give --format, or pipe text into -"
         )
     return cast(InputFormat, format or "text")
 
 
 def _without_suffixes(name: str) -> str:
-    """Return the name of a text file without .txt, .md and .gz."""
+    """Return the name of a text file without .txt, .md, .html and .gz."""
     path = PurePosixPath(name)
     if path.suffix.lower() == ".gz":
         path = path.with_suffix("")
@@ -214,7 +224,7 @@ def _find_in_folder(
     if not texts:
         raise TmdeError(
             f"{place}: found no documents in this folder, expected files that end in "
-            f"{' or '.join(_TEXT_SUFFIXES)} (one document each) or tables ({_TABLE_SUFFIXES}), all "
+            f"{', '.join(_TEXT_SUFFIXES)} (one document each) or tables ({_TABLE_SUFFIXES}), all "
             "but .parquet also with .gz"
         )
     text_folder = TextFolder("texts", tuple(texts), name=place, folder=folder)
@@ -227,7 +237,7 @@ def _is_text(path: str) -> bool:
 
 
 def _is_table(path: str) -> bool:
-    return FORMATS.get(suffix_of(path)) in get_args(InputFormat)
+    return FORMATS.get(suffix_of(path)) in get_args(InputFormat) and is_data(path)
 
 
 def _paths_in(folder: str, left_out: Path | None) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 
@@ -20,7 +21,18 @@ from .checks import CorpusError, Unquoted, bad_value
 from .document_fields import Chunk, FieldSelection, missing_columns
 from .document_files import InputFormat, TextFolder, find_documents
 from .lines import shown_path
-from .tables import FILE, LINE, ROW, Quoting, Table, fields_of, values_of
+from .report import MAX_EXAMPLES
+from .tables import (
+    BAD,
+    FILE,
+    LINE,
+    ROW,
+    UNIT_FORMATS,
+    Quoting,
+    Table,
+    fields_of,
+    values_of,
+)
 from .usual_columns import same_name
 
 __all__ = ["VECTOR_COLUMN", "Chunk", "Documents", "InputFormat", "missing_columns"]
@@ -30,11 +42,18 @@ _TSV_FIELDS = ("id", "text")  # those of TSV without a header
 _ADVICE_OF_FORMAT = {
     "text": "A line of text is a document; see --format.",
     "texts": "A file is a document; its name is the id, and the folder `de/` names the language.",
+    **dict.fromkeys(
+        UNIT_FORMATS.values(),
+        "A unit has a text in each language, and those of one are documents: --field de. Units "
+        "without a text in it are left out.",
+    ),
     "tsv": (
         "The first row must hold the names of the columns; --format tsv also reads lines of id, "
         "tab, text without such a row."
     ),
 }
+
+BadRows = Literal["report", "raise"]
 
 logger = logging.getLogger("tmde.data")
 
@@ -59,6 +78,8 @@ class Documents:
         left_out: A folder whose files are no documents, though it may be in that of the source.
         quoting: Whether fields of CSV and TSV may be quoted (`"minimal"`), or quotes are plain
             characters (`"none"`). None to find out.
+        bad_rows: `"report"` to leave out rows that cannot be read, and log which and why; `"raise"`
+            to stop at the first one.
 
     Attributes:
         name: The source in messages.
@@ -71,8 +92,8 @@ class Documents:
         language_field: The field or column of each text's language; None if no one is known.
 
     Raises:
-        TmdeError: The input can't be read, or lacks columns; while iterating over `chunks`, also a
-            bad row.
+        TmdeError: The input can't be read, or lacks columns; with `bad_rows="raise"`, and while
+            iterating over `chunks`, also a bad row.
         OSError: There is no such file.
     """
 
@@ -88,7 +109,11 @@ class Documents:
         required: Mapping[str, str] | None = None,
         left_out: Path | None = None,
         quoting: Quoting | None = None,
+        bad_rows: BadRows = "report",
     ) -> None:
+        if bad_rows not in ("report", "raise"):
+            raise TmdeError(f"bad_rows: found {bad_rows!r}, expected 'report' or 'raise'")
+        self._bad_rows = _BadRows(bad_rows == "raise")
         text_fields = text_fields_of(field)
         _check_language_field(text_fields, language_field)
         self.name = "stdin" if source == "-" else shown_path(source)
@@ -104,7 +129,7 @@ class Documents:
         if format == "tsv" and field is None:
             # A user who names the format knows the file; a suffix alone does not tell of a header.
             tables = [_with_header(tables[0])]
-        self._readers = [_Reader(table, selection) for table in tables]
+        self._readers = [_Reader(table, selection, self._bad_rows) for table in tables]
         counts = [table.row_count() for table in tables]
         self.rows = None if None in counts else sum(count or 0 for count in counts)
         fields: dict[str, None] = {}  # in order of appearance
@@ -118,6 +143,8 @@ class Documents:
         self.first_chunk: Chunk | None = None
         if first_chunks:
             self.first_chunk = first_chunks[0]
+        elif self._bad_rows.first is not None:
+            raise self._bad_rows.first  # No row is left.
         self.chunks: Iterator[Chunk] = chain(first_chunks, chunks)
 
     def read(self, size: int) -> Iterator[Chunk]:
@@ -141,6 +168,7 @@ class Documents:
                 count = 0
         if waiting:
             yield _joined(waiting)
+        self._bad_rows.end_pass(self.name)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -188,12 +216,47 @@ def _with_header(table: Table) -> Table:
     return table
 
 
+class _BadRows:
+    """Reports rows that cannot be read, or raises the error of the first.
+
+    Args:
+        raises: Whether it raises.
+
+    Attributes:
+        first: The first error; None if no row is bad.
+    """
+
+    def __init__(self, raises: bool) -> None:
+        self._raises = raises
+        self._count = 0  # in this pass over the documents
+        self._told: set[str] = set()
+        self.first: CorpusError | None = None
+
+    def add(self, error: CorpusError) -> None:
+        """Log an error, unless an earlier pass has; of many, the first ones."""
+        if self._raises:
+            raise error
+        self._count += 1
+        self.first = self.first or error
+        message = str(error)
+        if len(self._told) < MAX_EXAMPLES and message not in self._told:
+            self._told.add(message)
+            logger.warning("Left out a bad row. %s", message)
+
+    def end_pass(self, name: str) -> None:
+        """Log the number of bad rows if not all were told."""
+        if self._count > len(self._told):
+            logger.warning("%s: %d bad rows were left out", name, self._count)
+        self._count = 0
+
+
 class _Reader:
     """Reads the documents of a table.
 
     Args:
         table: The table.
         selection: The fields that are read and kept.
+        bad_rows: Takes the errors of rows.
 
     Attributes:
         fields: The names of all columns, kept or not.
@@ -205,9 +268,10 @@ class _Reader:
         CorpusError: The file cannot be read, or lacks columns.
     """
 
-    def __init__(self, table: Table, selection: FieldSelection) -> None:
+    def __init__(self, table: Table, selection: FieldSelection, bad_rows: _BadRows) -> None:
         self._table = table
         self._selection = selection
+        self._bad_rows = bad_rows
         self.is_parquet = table.format == "parquet"
         names = table.fields()
         self.field_of_column: Mapping[str, str] = {}
@@ -224,17 +288,60 @@ class _Reader:
             if not self._table.has_different_rows:
                 raise
         all_names: dict[str, None] = {}
-        for batch in self._table.batches():
+        for batch in self._table.batches(keep_bad=True):
             all_names |= dict.fromkeys(fields_of(batch))
         return self._selection.find_columns(list(all_names), self._table.place, advice)
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         """Yield the documents, at most `size` at a time."""
-        for batch in self._table.batches(size):
-            kept = self._kept(batch)
-            texts = self._selection.texts_of(kept, self._table.place)
-            languages = self._selection.languages_of(kept, self._table.place)
-            yield Chunk([kept], texts, languages)
+        for batch in self._table.batches(size, keep_bad=True):
+            kept = self._kept(self._readable(batch))
+            try:
+                chunk = self._chunk(kept)
+            except CorpusError:
+                chunk = self._chunk(self._without_bad_rows(kept))
+            if chunk.texts:
+                yield chunk
+
+    def _chunk(self, batch: pa.RecordBatch) -> Chunk:
+        texts = self._selection.texts_of(batch, self._table.place)
+        languages = self._selection.languages_of(batch, self._table.place)
+        return Chunk([batch], texts, languages)
+
+    def _readable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a batch that could be read, and of units those with a text."""
+        is_readable = []
+        for reason in values_of(batch, BAD):
+            is_readable.append(reason is None)
+            if reason is not None:
+                self._bad_rows.add(CorpusError(reason))
+        if self._table.format in UNIT_FORMATS.values():
+            for position, has_text in enumerate(self._has_text(batch)):
+                is_readable[position] &= has_text
+        if all(is_readable):
+            return batch
+        return batch.filter(pa.array(is_readable, pa.bool_()))
+
+    def _has_text(self, batch: pa.RecordBatch) -> list[bool]:
+        """Return whether each row has a text in one of the chosen fields."""
+        has_text = [False] * len(batch)
+        for column in batch.schema.names:
+            if self.field_of_column.get(column, column) in self._selection.texts:
+                for position, value in enumerate(values_of(batch, column)):
+                    has_text[position] |= bool(value)
+        return has_text
+
+    def _without_bad_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a batch whose text and language are texts."""
+        is_good = []
+        for position in range(len(batch)):
+            try:
+                self._chunk(batch.slice(position, 1))
+                is_good.append(True)
+            except CorpusError as error:
+                self._bad_rows.add(error)
+                is_good.append(False)
+        return batch.filter(pa.array(is_good, pa.bool_()))
 
     def typed_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield rows that tell the types of the kept columns: all rows of JSON Lines, or none."""
@@ -242,7 +349,8 @@ class _Reader:
             schema = self._table.parquet_file().schema_arrow
             yield self._kept(pa.RecordBatch.from_pylist([], schema))
         elif self._table.has_different_rows:
-            yield from map(self._kept, self._table.batches())
+            for batch in self._table.batches(keep_bad=True):
+                yield self._kept(self._readable(batch))
         else:
             columns = dict.fromkeys(self.fields, pa.array([], pa.string()))
             yield self._kept(pa.RecordBatch.from_pydict(columns))
@@ -253,7 +361,8 @@ class _Reader:
         columns = []
         for field in batch.schema:
             name = self.field_of_column.get(field.name, field.name)
-            if name in (FILE, ROW, LINE) or self._selection.keeps(name):
+            is_own = name in (FILE, ROW, LINE)
+            if is_own or (name != BAD and self._selection.keeps(name)):
                 fields.append(field.with_name(name))
                 columns.append(batch[field.name])
         schema = pa.schema(fields, batch.schema.metadata)

@@ -6,6 +6,7 @@ for section in sections_of(read_blocks("guide.md")):
 ```
 """
 
+import codecs
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,21 @@ from html.parser import HTMLParser
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from .checks import Unquoted, bad_value
+from .lines import BYTE_ORDER_MARK, GZIP_ERRORS, damaged_file_error, open_binary, read_lines
+
+MARKDOWN_SUFFIXES = (".md", ".markdown")
+HTML_SUFFIXES = (".html", ".htm", ".xhtml")
+MARKUP_SUFFIXES = (*MARKDOWN_SUFFIXES, *HTML_SUFFIXES)
+_CHARSET = re.compile(rb"""<meta[^>]*?charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+_XML_ENCODING = re.compile(rb"""\A\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
+_START_BYTES = 4096  # The encoding is declared in them.
+# Browsers read these as the larger encodings.
+_LARGER_ENCODINGS = {"iso8859-1": "cp1252", "ascii": "cp1252"}
+_UTF_16 = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_ATTRIBUTES_OF_HEADING = re.compile(r"\s*\{\s*[#.:][^{}]*\}$")
+# What a template or an extension puts into a page stands in such a line.
+_TEMPLATE = re.compile(r"\{([*!%{]).*[*!%}]\}")
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n.*?^(?:---|\.\.\.)[ \t]*$\n?", re.DOTALL | re.MULTILINE)
 # How MkDocs writes notes and tabs: a line that opens one, whose text is indented, or lines around.
 _OPENING = re.compile(r'^([ \t]*)(?:!!!|\?\?\?\+?|===)[ \t]+["\w].*$')
@@ -95,6 +111,22 @@ def sections_of(blocks: Iterable[Block]) -> list[Section]:
     return sections
 
 
+def read_blocks(path: str, place: str | None = None) -> list[Block]:
+    """Return the blocks of a file of Markdown or HTML, by its suffix, plain or gzipped.
+
+    Args:
+        path: The file.
+        place: Its name in messages; None for its path.
+
+    Raises:
+        CorpusError: It is damaged, or has bytes that are none of its encoding.
+        OSError: There is no such file.
+    """
+    if path.lower().removesuffix(".gz").endswith(HTML_SUFFIXES):
+        return html_blocks(_decoded_page(path, place or path))
+    return markdown_blocks("\n".join(line for _, line in read_lines(path, place)))
+
+
 # ---- Markdown
 
 
@@ -108,25 +140,34 @@ def markdown_blocks(text: str) -> list[Block]:
     parser = MarkdownIt("commonmark").enable("table")
     blocks = []
     level = 0
-    cells: list[str] = []
-    is_row = False
+    cells: list[str] | None = None  # of the row of a table
     for token in parser.parse(_without_notes(text)):
         if token.type == "heading_open":
             level = int(token.tag[1])
         elif token.type == "tr_open":
-            is_row = True
-        elif token.type == "tr_close":
-            blocks.append(Block(" | ".join(filter(None, cells))))
             cells = []
-            is_row = False
-        elif token.type == "inline" and is_row:
-            cells.append(_inline_text(token.children or ()))
-        elif token.type == "inline":
-            blocks.append(Block(_inline_text(token.children or ()), level))
-            level = 0
+        elif token.type == "tr_close":
+            blocks.append(Block(" ".join(cells or ())))
+            cells = None
         elif token.type == "html_block":
             blocks += html_blocks(token.content)
+        elif token.type == "inline":
+            inline_text = _inline_text(token.children or ())
+            if cells is None:
+                blocks.append(_block_of(inline_text, level))
+                level = 0
+            else:
+                cells.append(inline_text)
     return [block for block in blocks if block.text]
+
+
+def _block_of(text: str, level: int) -> Block:
+    """Return a heading without attributes, `{ #anchor }`, or another block; "" for a template."""
+    if level:
+        text = _ATTRIBUTES_OF_HEADING.sub("", text)
+    elif _TEMPLATE.fullmatch(text):
+        text = ""
+    return Block(text, level)
 
 
 def _without_notes(text: str) -> str:
@@ -161,6 +202,34 @@ def _inline_text(tokens: Sequence[Token]) -> str:
 
 
 # ---- HTML
+
+
+def _decoded_page(path: str, place: str) -> str:
+    """Return a page of HTML in the encoding that it declares, or else in UTF-8.
+
+    Raises:
+        CorpusError: It is damaged, or has bytes that are none of this encoding.
+    """
+    try:
+        with open_binary(path) as file:
+            data = file.read()
+    except GZIP_ERRORS as error:
+        raise damaged_file_error(place, 1, None, error) from error
+    encoding = _UTF_16.get(data[:2], "utf-8")
+    declared = _CHARSET.search(data[:_START_BYTES]) or _XML_ENCODING.search(data[:_START_BYTES])
+    if declared is not None and encoding == "utf-8" and not data.startswith(BYTE_ORDER_MARK):
+        try:
+            name = codecs.lookup(declared[1].decode()).name
+        except LookupError:
+            name = "utf-8"
+        encoding = _LARGER_ENCODINGS.get(name, name)
+    try:
+        return data.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        found = Unquoted(f"the undecodable bytes {error.object[error.start : error.end]!r}")
+        row = data.count(b"\n", 0, error.start) + 1
+        advice = "Declare the encoding of the page, <meta charset=...>, or save it as UTF-8."
+        raise bad_value(place, row, None, found, encoding, advice) from None
 
 
 def html_blocks(text: str) -> list[Block]:

@@ -32,7 +32,7 @@ from .checks import CorpusError, MissingFileError, Unquoted, bad_value
 from .delimited import Quoting, TableKind, header_of, read_delimited
 from .json_lines import read_json_lines
 from .languages import names_a_language
-from .lines import read_lines, shown_path
+from .lines import open_binary, read_lines, shown_path
 from .rows import TRANSLATION
 from .unit_files import UNIT_FORMATS, read_units
 
@@ -48,6 +48,7 @@ BAD = "\0bad"  # What is wrong with a row that cannot be read.
 _OWN_COLUMNS = (FILE, ROW, LINE, BAD)
 
 BATCH_ROWS = 8192
+_START_BYTES = 4096
 
 TABLE_FORMATS: dict[str, TableFormat] = {
     ".jsonl": "jsonl",
@@ -127,7 +128,7 @@ class Table:
                 return list(self.header)
             return header_of(self.paths[0], self._kind, self.place, self.quoting)
         names: dict[str, None] = {}
-        for batch in islice(self.batches(1000), 1):
+        for batch in islice(self.batches(1000, keep_bad=True), 1):
             names |= dict.fromkeys(fields_of(batch))
         return list(names)
 
@@ -568,8 +569,19 @@ def _matching_paths(path: str) -> list[str]:
         return [path]
     if os.path.isdir(path):
         names = [name for name in files_in(path) if suffix_of(name) != SETTINGS_SUFFIX]
-        return list(filter(named_format_of, names))
+        return [name for name in names if named_format_of(name) and is_data(name)]
     return _different_files(filter(os.path.isfile, glob.glob(path, recursive=True)))
+
+
+def is_data(path: str) -> bool:
+    """Return whether a file in a folder is of the kind that its name says.
+
+    The suffix .ts is also that of TypeScript and of videos.
+    """
+    if suffix_of(path) != ".ts":
+        return True
+    with open_binary(path) as file:
+        return b"<TS" in file.read(_START_BYTES)
 
 
 def files_in(folder: str | os.PathLike) -> list[str]:

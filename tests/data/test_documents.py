@@ -11,6 +11,7 @@ import pytest
 
 from modeling_tmde import TmdeError
 from tmde.data.documents import Documents
+from tmde.data.tables import ROW
 
 ROWS = [
     {"id": "1", "title": "Haus", "text": "Ein Haus."},
@@ -231,13 +232,38 @@ def test_a_part_that_is_missing_is_left_out_and_no_part_is_a_bad_row(tmp_path):
     path = write_table(tmp_path / "in.jsonl", rows[:3])
     assert texts_of(path, ["title", "text"]) == ["a", "b", ""]
     write_table(path, rows)
-    message = error_of(path, ["title", "text"])
+    message = error_of(path, ["title", "text"], bad_rows="raise")
     assert "row 4, field 'title + text': found none of these fields, expected a text" in message
 
 
 def test_a_part_that_is_no_text_is_a_bad_row(tmp_path):
     path = write_table(tmp_path / "in.jsonl", [{"title": 5, "text": "b"}])
     assert "row 1, field 'title': found 5" in error_of(path, ["title", "text"])
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+@pytest.mark.parametrize("bad_line", ['{"text": 5}', '{"text": ', '{"title": "x"}', "[]"])
+def test_a_bad_row_is_reported_and_left_out_or_stops(bad_line, size, tmp_path, caplog):
+    lines = [json.dumps({"text": f"a{number}"}) for number in range(4)]
+    lines[2] = bad_line
+    path = tmp_path / "in.jsonl"
+    path.write_text("\n".join(lines))
+    documents, chunks = chunks_of(path, size=size)
+    assert [text for chunk in chunks for text in chunk.texts] == ["a0", "a1", "a3"]
+    assert column_of(chunks, ROW) == [1, 2, 4]
+    assert caplog.text.count(f"Left out a bad row. {path}, row 3") == 1
+    list(documents.read(size))
+    assert caplog.text.count("row 3") == 1
+    assert f"{path}, row 3" in error_of(path, bad_rows="raise")
+    assert "bad_rows: found 'skip'" in error_of(path, bad_rows="skip")
+
+
+def test_many_bad_rows_are_counted(tmp_path, caplog):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"text": "a"}\n' + '{"text": 1}\n' * 50)
+    assert texts_of(path) == ["a"]
+    assert caplog.text.count("Left out a bad row") == 10
+    assert f"{path}: 50 bad rows were left out" in caplog.text
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
@@ -288,13 +314,22 @@ def test_columns_that_differ_from_each_other_by_case_alone(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["memory.tmx", "memory.TMX", "memory.tmx.gz"])
-def test_a_translation_memory_is_refused(name, tmp_path):
+def test_the_texts_of_one_language_of_a_memory_are_documents(name, tmp_path):
     path = tmp_path / name
-    path.write_text("<tmx/>")
+    text = "<tmx><body>"
+    for row in ({"de": "a", "en": "b"}, {"en": "c"}, {"de": "d", "en": "e"}):
+        variants = [f"<tuv xml:lang='{code}'><seg>{seg}</seg></tuv>" for code, seg in row.items()]
+        text += f"<tu>{''.join(variants)}</tu>"
+    data = f"{text}<tu><tuv></tu></body></tmx>".encode()
+    path.write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    documents, chunks = chunks_of(path, "de")
+    assert chunks[0].texts == ["a", "d"]
+    assert chunks[0].numbers == [1, 3]
+    assert chunks[0].rows() == [{"de": "a", "en": "b"}, {"de": "d", "en": "e"}]
+    assert texts_of(path, ["de", "en"]) == ["a\n\nb", "c", "d\n\ne"]
     message = error_of(path)
-    assert f"{path}: found a translation memory, expected documents" in message
-    assert f"tmde clean {path} -o memory.tsv" in message
-    assert "memory.tsv --field de" in message
+    assert f"{path}: found no column 'text'; its columns are: de, en." in message
+    assert "those of one are documents: --field de" in message
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])

@@ -196,7 +196,7 @@ def test_errors_of_a_row_that_is_far_down_name_it(tmp_path):
     rows = "".join(f"{number},text\n" for number in range(200_000))
     path.write_text(f"id,text\n{rows}7\n")
     with pytest.raises(CorpusError, match=r"row 200002: found 1 field"):
-        documents_of(path)
+        documents_of(path, bad_rows="raise")
     path.write_bytes(f"id,text\n{rows}7,".encode() + b"caf\xe9\n")
     with pytest.raises(CorpusError, match=r"row 200002: found the undecodable bytes b'.xe9'"):
         documents_of(path)

@@ -33,6 +33,7 @@ from tmde.embedding.packaged_models import ACCURATE_MODEL, DEFAULT_MODEL
 from tmde.eval.dev_retrieval import dev_retrieval, language_pairs, retrieval_pools
 from tmde.training.checkpoints import discard_checkpoints
 from tmde.training.language_report import Report, describe, fall, means
+from tmde.training.new_tokens import place_added_tokens
 from tmde.training.recipe import (
     Recipe,
     RecipeError,
@@ -347,14 +348,21 @@ def _old_languages(recipe: Recipe) -> list[str]:
 
 
 def model_before_training(
-    recipe: Recipe, folder: Path, tokenizer: PreTrainedTokenizerBase
+    recipe: Recipe, folder: Path, tokenizer: PreTrainedTokenizerBase, rows: datasets.Dataset
 ) -> PreTrainedModel:
     """Return the model of a run before its first step.
 
     That is the checkpoint with the tokenizer's new entries and the new languages.
+
+    Args:
+        recipe: The recipe of the run.
+        folder: The folder of the run.
+        tokenizer: The tokenizer of the run.
+        rows: The training rows, by which the vectors of new tokens begin.
     """
     set_seed(recipe.seed)
     model, _ = choose_start(recipe, folder).apply(tokenizer)
+    place_added_tokens(recipe, model, tokenizer, rows)
     return model.eval()
 
 
@@ -418,7 +426,9 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
         logger.warning(
             f"The old languages' mean fell by {report['fall']:.1f} points: weights are averaged"
         )
-        before = model_before_training(recipe, folder, tokenizer).state_dict()
+        before = model_before_training(
+            recipe, folder, tokenizer, trainer.train_dataset
+        ).state_dict()
         trained = {name: value.clone() for name, value in model.state_dict().items()}
         for share in SMALLER_SHARES:
             _average_weights(model, before, trained, share)

@@ -27,6 +27,7 @@ from tmde.training.checkpoints import check_resumable, discard_checkpoints, find
 from tmde.training.distributed import check_processes
 from tmde.training.evaluation import check_metric, retrieval_scores
 from tmde.training.lora import add_adapters
+from tmde.training.new_tokens import place_added_tokens
 from tmde.training.objective_checks import check_triples
 from tmde.training.objectives import Objective
 from tmde.training.publishing import open_hub_repository
@@ -284,6 +285,8 @@ def _begin_model(
     tokenizer = run.start.tokenizer(inputs.data.train)
     set_seed(arguments.seed)
     model, report = run.start.apply(tokenizer)
+    if run.checkpoint is None:
+        place_added_tokens(run.recipe, model, tokenizer, inputs.data.train)
     limit = position_limit(model)  # A bag has no limit.
     tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
     if arguments.train_max_length > limit:

@@ -14,15 +14,18 @@ from modeling_tmde import TmdeConfig, train_tokenizer
 from modeling_tmde.tokenization import (
     SPECIAL_TOKENS,
     balanced_texts,
+    can_be_extended,
     cut_tokenizer,
     extend_tokenizer,
     is_byte_level_bpe,
     texts_by_language,
+    unknown_share,
     without_invisible,
 )
 from tests import hub_encoders
 from tests.conftest import WORDS
 from tests.strange_texts import SAMPLES
+from tests.training.added_language_helpers import ciphered_rows
 
 ALL_WORDS = list(itertools.chain.from_iterable(WORDS.values()))
 PIECES = st.sampled_from([*SAMPLES, *SPECIAL_TOKENS, *ALL_WORDS, " ", "  ", "\t", "\n", "\u0301"])
@@ -345,10 +348,60 @@ def test_merges_that_old_texts_would_use_are_left_out(known, old_texts, max_old_
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("bpe", True), ("wordpiece", False), ("unigram", False)]
+    ("kind", "is_bpe", "is_extendable"),
+    [("bpe", True, True), ("wordpiece", False, False), ("unigram", False, True)],
 )
-def test_which_tokenizers_can_be_extended(kind, expected):
-    assert is_byte_level_bpe(hub_encoders.make_tokenizer(kind, ALL_WORDS)) == expected
+def test_which_tokenizers_can_be_extended(kind, is_bpe, is_extendable):
+    tokenizer = hub_encoders.make_tokenizer(kind, ALL_WORDS)
+    assert is_byte_level_bpe(tokenizer) == is_bpe
+    assert can_be_extended(tokenizer) == is_extendable
+
+
+@pytest.fixture(scope="module")
+def unigram():
+    return hub_encoders.make_tokenizer("unigram", [" ".join(ALL_WORDS)] * 20)
+
+
+@pytest.fixture(scope="module")
+def ciphered():
+    return [row["el"] for row in ciphered_rows(300)]
+
+
+@pytest.fixture(scope="module")
+def greek_unigram(unigram, ciphered):
+    old_texts = {"de": [" ".join(WORDS["de"])] * 20}
+    return extend_tokenizer(unigram, {"el": ciphered}, 60, old_texts)
+
+
+def test_a_unigram_gets_tokens_of_another_script(unigram, greek_unigram, ciphered):
+    assert unknown_share(unigram, ciphered) > 0.5
+    assert unknown_share(greek_unigram, ciphered) == 0
+    assert len(greek_unigram) == len(unigram) + 60
+    tokens = sum(len(ids(greek_unigram, text)) for text in ciphered)
+    assert tokens < 0.7 * sum(map(len, ciphered))
+
+
+def test_old_entries_of_a_unigram_stay(unigram, greek_unigram):
+    old_entries = content(unigram)["model"]["vocab"]
+    assert content(greek_unigram)["model"]["vocab"][: len(old_entries)] == old_entries
+    assert ids(greek_unigram, " ".join(ALL_WORDS)) == ids(unigram, " ".join(ALL_WORDS))
+    for part in PARTS:
+        assert content(greek_unigram)[part] == content(unigram)[part]
+
+
+@pytest.mark.parametrize(("max_old_share", "changes"), [(0.03, False), (1e9, True)])
+def test_entries_that_old_texts_would_use_are_left_out(unigram, max_old_share, changes):
+    texts = {"nl": ["zqzq azqa"] * 100}
+    old_texts = {"de": ["zqzq"] * 100}
+    extended = extend_tokenizer(unigram, texts, 9, old_texts, max_old_share=max_old_share)
+    assert (len(ids(extended, "zqzq")) < len(ids(unigram, "zqzq"))) == changes
+
+
+def test_unknown_share():
+    tokenizer = hub_encoders.make_tokenizer("unigram", ["abc"] * 9)
+    assert unknown_share(tokenizer, ["abc", "cab"]) == 0
+    assert unknown_share(tokenizer, ["abя"]) == pytest.approx(1 / 3, abs=0.1)
+    assert unknown_share(tokenizer, []) == 0
 
 
 # ---- Cut

@@ -10,6 +10,7 @@ import torch
 
 from modeling_tmde import BagConfig, BagModel, train_tokenizer
 from tests.conftest import WORDS, make_dataset
+from tmde.data.sample import sample_sentences
 
 OLD = ("de", "en", "es")
 NEW = "el"
@@ -58,6 +59,16 @@ def greek_rows(
         }
         for words in sorted(lists)
     ]
+
+
+def ciphered_rows(number: int, seed: int = 0) -> list[dict[str, str]]:
+    """English sentences of the sample, and the German ones in Greek letters."""
+    letters = "abcdefghijklmnopqrstuvwxyzäöüß"
+    cipher = str.maketrans(letters, "αβγδεζηθικλμνξοπρςστυφχψωάέήίό")
+    rows = []
+    for row in sample_sentences(number, "train", seed=seed)["translation"]:
+        rows.append({"en": row["en"], NEW: row["de"].lower().translate(cipher)})
+    return rows
 
 
 def write_rows(path: Path, rows: list[dict[str, str | None]]) -> str:

@@ -103,7 +103,7 @@ def test_before_the_first_step_old_texts_keep_their_vectors(kind, tmp_path, plac
     recipe = with_new_tokens(recipe, None)
     after = choose_start(recipe, tmp_path / "run").tokenizer(make_dataset(rows))
     assert len(after) > len(before) + 20
-    model = model_before_training(recipe, tmp_path / "run", after)
+    model = model_before_training(recipe, tmp_path / "run", after, None)
     old = AutoModel.from_pretrained(checkpoint).eval()
     assert model.config.languages == [*OLD, NEW]
     assert model.config.vocab_size == len(after)
@@ -227,7 +227,7 @@ def test_an_interrupted_run_goes_on(added, place, tmp_path, monkeypatch):
     for name, value in AutoModel.from_pretrained(tmp_path).state_dict().items():
         torch.testing.assert_close(value, expected[name], atol=1e-6, rtol=0)
     with pytest.raises(RecipeError, match="cannot be resumed with other values: data"):
-        add_languages(recipe_of(place, languages=["xx"]), ".", resume=True)
+        add_languages(recipe_of(place, languages=["sv"]), ".", resume=True)
 
 
 @pytest.mark.nightly
@@ -252,7 +252,7 @@ def test_an_encoder_of_the_hub_keeps_its_tokenizer(place, tmp_path):
     assert config.decoder_layers == 1
     with pytest.raises(
         RecipeError,
-        match="new_tokens=9: the tokenizer of .* stays as it is; leave --new-tokens out",
+        match="new_tokens=9: the tokenizer of .* cannot have more entries; leave --new-tokens out",
     ):
         add_languages(recipe, tmp_path / "other", new_tokens=9)
 
@@ -284,7 +284,7 @@ def test_the_old_languages_lose_no_more_than_was_allowed(place):
     limited = AutoModel.from_pretrained(folder).embed_tokens.weight
     trained = AutoModel.from_pretrained(place / "ruined").embed_tokens.weight
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    begin = model_before_training(recipe_of(place), folder, tokenizer).embed_tokens.weight
+    begin = model_before_training(recipe_of(place), folder, tokenizer, None).embed_tokens.weight
     expected = torch.lerp(begin, trained, report["trained_share"])
     torch.testing.assert_close(limited, expected, atol=1e-4, rtol=0)
 
@@ -321,7 +321,7 @@ def test_other_folders_are_left_alone(place, added, tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "letter.txt"]
     with pytest.raises(RecipeError, match="the run would overwrite it"):
         add_languages(
-            recipe_of(place, checkpoint=str(added[0]), languages=["xx"]), added[0], overwrite=True
+            recipe_of(place, checkpoint=str(added[0]), languages=["sv"]), added[0], overwrite=True
         )
     with pytest.raises(ValueError, match="metric_for_best_model=bogus: no evaluation measures it"):
         add_languages(recipe_of(place, "metric_for_best_model=bogus"), added[0], overwrite=True)
@@ -335,7 +335,7 @@ def test_other_folders_are_left_alone(place, added, tmp_path):
             {"languages": ["de"]},
             r"Languages: found de, expected .* none of the checkpoint's \(de, en, es\)",
         ),
-        ({"languages": ["Greek"]}, "Languages: found Greek, expected codes such as it or pt-BR"),
+        ({"languages": ["Greek"]}, r"languages: found 'Greek', .* Did you mean el\?"),
         ({"pivots": ["fr"]}, r"pivot_languages: found \['en', 'fr'\], expected some of"),
         ({"overrides": ["learning_rte=3"]}, "Recipe key 'learning_rte' is unknown; did you mean"),
         ({"overrides": ["push_to_hub=true"]}, "push_to_hub: push afterwards with `tmde push`"),

@@ -15,13 +15,27 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
+from modeling_tmde.tokenization import without_invisible
+from tmde.data.languages import two_letter_code
 from tmde.documents.calibration import Calibration, check_min_probability, check_share
-from tmde.documents.language_identification import LanguageIdentifier
+from tmde.documents.column_words import ColumnWords
+from tmde.documents.encoding_damage import encoding_damage
+from tmde.documents.language_identification import LONG_TEXT, LanguageIdentifier
 from tmde.documents.pair_checker import Finding, PairChecker, Reason, TextPair
-from tmde.documents.pair_checks import has_letters, log_length_ratio, near_duplicate_key
+from tmde.documents.pair_checks import (
+    has_letters,
+    is_copy,
+    letter_count,
+    log_length_ratio,
+    near_duplicate_key,
+    spoken_text,
+    without_code,
+)
+from tmde.documents.placeholders import Placeholders
 from tmde.documents.unit_rows import UnitRows
 from tmde.embedding.document_embedder import DocumentEmbedder
 
@@ -88,6 +102,8 @@ class RowCleaner:
             letters need less: [`~tmde.documents.pair_checker.least_probability`].
         share: The share of rows that you expect to be right.
         reasons: What to look for; None for everything.
+        placeholders: Styles of placeholders, such as "qt,python", or a regular expression; None for
+            all styles of [`~tmde.documents.placeholders.STYLES`].
 
     Raises:
         TmdeError: `min_probability` or `share` is out of range, or the calibration is that of other
@@ -102,6 +118,7 @@ class RowCleaner:
         min_probability: float = MIN_PROBABILITY,
         share: float = DEFAULT_SHARE,
         reasons: Collection[Reason] | None = None,
+        placeholders: str | None = None,
     ) -> None:
         check_min_probability(min_probability)
         check_share(share)
@@ -111,7 +128,14 @@ class RowCleaner:
         self.share = share
         self.reasons = frozenset(Reason) if reasons is None else frozenset(reasons)
         self.identifier = LanguageIdentifier()
-        self.checker = PairChecker(self.identifier, min_probability, self.reasons)
+        self.words = ColumnWords()
+        self.checker = PairChecker(
+            self.identifier,
+            min_probability,
+            self.reasons,
+            self.words,
+            Placeholders(placeholders),
+        )
         self._known_pairs: set[int] = set()  # hashes of the texts of rows
         self._length_ratios: dict[LanguagePair, list[float]] = defaultdict(list)
 
@@ -132,7 +156,8 @@ class RowCleaner:
     def _check_block(self, rows: list[CheckedRow]) -> None:
         """Check rows together."""
         for row in rows:
-            self._check_texts(row)
+            self._check_readable(row)
+        self._check_languages(rows)
         for row, pairs in self._pairs_of_rows(rows):
             _remove_misfits(row, pairs, self.checker)
         if Reason.DUPLICATE in self.reasons:
@@ -141,22 +166,53 @@ class RowCleaner:
 
     # ---- Single texts
 
-    def _check_texts(self, row: CheckedRow) -> None:
-        """Remove texts that are wrong by themselves."""
+    def _check_readable(self, row: CheckedRow) -> None:
+        """Remove texts without letters beside one with letters, and those of a wrong encoding."""
+        have_letters = any(map(has_letters, row.original.values()))
         for language, text in row.original.items():
-            finding = self._check_text(language, text)
+            finding = None
+            if have_letters and not has_letters(text):
+                finding = Finding(Reason.NO_LETTERS, (language,), 1.0, text)
+            else:
+                others = [other for code, other in row.original.items() if code != language]
+                damage = encoding_damage(without_code(text), without_code(" ".join(others)))
+                if damage is not None:
+                    finding = Finding(Reason.ENCODING, (language,), 1.0, damage)
             if finding is not None and finding.reason in self.reasons:
                 row.remove(language, [finding])
 
-    def _check_text(self, language: str, text: str) -> Finding | None:
-        """Return what is wrong with a text by itself; None if nothing is."""
-        if not has_letters(text):
-            return Finding(Reason.NO_LETTERS, (language,), 1.0, text)
-        other = self.identifier.other_language(text, language)
-        if other is None:
-            return None
-        detail = f"expected {language}, found {other.language}"
-        return Finding(Reason.LANGUAGE, (language,), other.confidence, detail)
+    def _check_languages(self, rows: list[CheckedRow]) -> None:
+        """Remove texts in a wrong language.
+
+        The words of the texts that are in the right one at first sight decide about the others.
+        """
+        doubtful = []
+        for row in rows:
+            languages = tuple(row.original)
+            for language, text in row.translation.items():
+                other_texts = [row.original[code] for code in languages if code != language]
+                is_same = any(is_copy(text, other) for other in other_texts)
+                other = self.identifier.other_language(text, language, languages, _no_words)
+                if other is not None:
+                    doubtful.append((row, language, is_same))
+                elif not is_same:
+                    self.words.add(language, spoken_text(text).split())
+        if Reason.LANGUAGE not in self.reasons:
+            return
+        for row, language, is_same in doubtful:
+            known_words = None
+            if self.words.are_known(language):
+                known_words = partial(self.words.known_share, language)
+            text = row.original[language]
+            other = self.identifier.other_language(text, language, row.original, known_words)
+            if other is None:
+                continue
+            # Whether a copy is untranslated, or a name, is not for its language to say.
+            is_of_row = other.language in map(two_letter_code, row.original)
+            if is_same and (is_of_row or letter_count(text) < LONG_TEXT):
+                continue
+            detail = f"expected {language}, found {other.language}"
+            row.remove(language, [Finding(Reason.LANGUAGE, (language,), other.confidence, detail)])
 
     # ---- Pairs of texts
 
@@ -179,11 +235,14 @@ class RowCleaner:
             yield row, pairs
 
     def _vectors_of_texts(self, rows: list[CheckedRow]) -> dict[str, VectorOfText]:
-        """Return the unit vector of each text, by language. Equal texts are embedded once."""
+        """Return the unit vector of each text without invisible characters, by language.
+
+        Equal texts are embedded once.
+        """
         texts: dict[str, dict[str, None]] = defaultdict(dict)
         for row in rows:
             for language, text in row.translation.items():
-                texts[language][text] = None
+                texts[language][without_invisible(text)] = None
         vectors = {}
         for language, unique_texts in texts.items():
             encoded = self.embedder.encode(
@@ -206,8 +265,8 @@ class RowCleaner:
             rows: Rows that have both.
             vectors: The vectors of the texts of all rows.
         """
-        first_texts = [row.translation[languages[0]] for row in rows]
-        second_texts = [row.translation[languages[1]] for row in rows]
+        first_texts = [without_invisible(row.translation[languages[0]]) for row in rows]
+        second_texts = [without_invisible(row.translation[languages[1]]) for row in rows]
         expected_ratio = self._usual_ratio(languages, first_texts, second_texts)
         probabilities = self._probabilities(
             first_texts, second_texts, vectors[languages[0]], vectors[languages[1]]
@@ -275,6 +334,11 @@ class RowCleaner:
             row.translation.clear()
             row.findings.append(finding)
         self._known_pairs |= pair_hashes
+
+
+def _no_words(words: Sequence[str]) -> float:
+    """Return the share of words that are known at first sight, before any was counted."""
+    return 0.0
 
 
 def _blocks(rows: Iterator[NumberedRow]) -> Iterator[list[NumberedRow]]:

@@ -38,17 +38,17 @@ class CleaningReport:
     """What was kept of a corpus, and why the rest was removed.
 
     Attributes:
-        output: The corpus of what was kept.
+        output: The corpus of what was kept; None if nothing was to be removed.
         removed: The file of what was removed; None if none was written.
         rows: The rows that were read.
-        kept: The rows that were written.
+        kept: The rows that were written, or are right.
         shortened: Those of them that lost a text.
         reasons: For each reason, the rows with such a finding.
         texts: The texts of each language that were read.
         notes: How languages were read, a sentence each.
     """
 
-    output: Path
+    output: Path | None
     removed: Path | None
     rows: int
     kept: int = 0
@@ -64,8 +64,13 @@ class CleaningReport:
         sentences = [
             *self.notes,
             f"{self.rows:,} rows: {', '.join(reasons) or 'nothing to remove'}",
-            f"{self.kept:,} rows kept{shortened} -> {self.output}",
         ]
+        if self.output is None:
+            sentences.append(f"{self.kept:,} rows would be kept{shortened}")
+            if self.removed is not None:
+                sentences.append(f"Findings, with reasons and scores -> {self.removed}")
+            return sentences
+        sentences.append(f"{self.kept:,} rows kept{shortened} -> {self.output}")
         if self.removed is not None:
             sentences.append(f"Removed texts, with reasons and scores -> {self.removed}")
         return sentences
@@ -73,7 +78,7 @@ class CleaningReport:
 
 def clean_files(
     sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    output: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
     *,
     removed: str | os.PathLike[str] | None = None,
     model: str = DEFAULT_MODEL,
@@ -82,14 +87,17 @@ def clean_files(
     columns: Mapping[str, str] | None = None,
     quoting: Quoting | None = None,
     skip: Sequence[str] = (),
+    placeholders: str | None = None,
+    report_only: bool = False,
     min_probability: float = MIN_PROBABILITY,
     share: float = DEFAULT_SHARE,
     calibration: str | os.PathLike[str] | None = None,
 ) -> CleaningReport:
     """Clean a translation memory or another parallel corpus.
 
-    Removed are texts in the wrong language, copies of the other text, and rows whose texts are no
-    translations of each other, differ in numbers, placeholders or length, or repeat an earlier row.
+    Removed are texts in the wrong language or damaged by a wrong encoding, untranslated copies of
+    the other text, and rows whose texts are no translations of each other, differ in numbers,
+    placeholders or length, or repeat an earlier row.
 
     ```python
     report = clean_files("memory.tmx", "clean.jsonl", removed="removed.jsonl")
@@ -98,6 +106,7 @@ def clean_files(
     Args:
         sources: Files, folders or Hub datasets, as `load_parallel` reads them.
         output: The file of what is kept: .jsonl, .parquet or .tsv. It is replaced if it exists.
+            None with `report_only`.
         removed: A file of what is removed, with reasons and scores: .jsonl.
         model: A folder, a Hub id, or the name of a packaged model.
         loading: Arguments of `DocumentEmbedder.from_pretrained`.
@@ -105,6 +114,9 @@ def clean_files(
         columns: The columns of other names, by what they hold, such as `{"de": "Source"}`.
         quoting: How the cells of CSV and TSV are quoted; None finds out.
         skip: Reasons for which nothing is removed: the values of `Reason`.
+        placeholders: What a translation keeps: styles such as "qt,python" of
+            [`~tmde.documents.placeholders.STYLES`], or a regular expression; None for all styles.
+        report_only: Remove nothing. What would be removed is counted, and written to `removed`.
         min_probability: Rows are removed if two of their texts are less probable translations.
         share: The share of rows that are expected to be right.
         calibration: A file of a calibration; None for that of the model.
@@ -113,7 +125,10 @@ def clean_files(
         TmdeError: A source, the model or an argument cannot be used.
     """
     inputs = [sources] if isinstance(sources, (str, os.PathLike)) else sources
-    target = checked_output(output, (".jsonl", ".parquet", ".tsv"), inputs=inputs)
+    _check_output_is_meant(output, report_only)
+    target = None
+    if output is not None:
+        target = checked_output(output, (".jsonl", ".parquet", ".tsv"), inputs=inputs)
     removed_target = None
     if removed is not None:
         removed_target = checked_output(removed, (".jsonl",), "removed", target, inputs)
@@ -125,19 +140,28 @@ def clean_files(
     merged = MergedLanguages(codes, is_chosen=languages is not None or columns is not None)
     _check_languages(merged, codes, inputs)
     has_documents = any(value is not None for value in rows[DOCUMENT_ID])
-    report = CleaningReport(Path(output), None if removed is None else Path(removed), len(rows))
+    report = CleaningReport(
+        None if output is None else Path(output),
+        None if removed is None else Path(removed),
+        len(rows),
+    )
     with ExitStack() as stack:
         stack.enter_context(without_truncation_warnings())
         embedder = open_embedder(model, loading)
         model_calibration = needed_calibration(calibration, model, loading, embedder)
-        cleaner = RowCleaner(embedder, model_calibration, min_probability, share, reasons)
+        cleaner = RowCleaner(
+            embedder, model_calibration, min_probability, share, reasons, placeholders
+        )
         write_removed = None
         if removed_target is not None:
             write_removed = stack.enter_context(json_lines_writer(removed_target))
         translations = progress_bar(rows["translation"], desc="Cleaning", unit=" rows")
         checked_rows = cleaner.clean(merged.rows(translations))
         kept_rows = _kept_rows(checked_rows, rows, report, write_removed)
-        write_corpus(target, merged.languages, has_documents, kept_rows)
+        if target is None:
+            report.kept = sum(1 for _ in kept_rows)
+        else:
+            write_corpus(target, merged.languages, has_documents, kept_rows)
     language, fewest = report.texts.most_common()[-1]
     warn_of_few(fewest, f"texts in {language}")
     report.notes = merged.notes()
@@ -169,6 +193,17 @@ def _kept_rows(
             if reasons:
                 report.shortened += 1
             yield checked.translation, doc_id
+
+
+def _check_output_is_meant(output: str | os.PathLike[str] | None, report_only: bool) -> None:
+    """Raise `TmdeError` unless there is either an output or nothing to remove."""
+    if report_only and output is not None:
+        raise TmdeError(
+            f"report_only: found it beside the output {output}, expected one of them: nothing is "
+            "removed, so there is nothing to write; findings go to `removed`"
+        )
+    if output is None and not report_only:
+        raise TmdeError("output: found none, expected a file; or give report_only to only report")
 
 
 def _reasons_without(skip: Sequence[str]) -> list[Reason]:

@@ -14,6 +14,7 @@ from tmde.embedding.packaged_models import DEFAULT_MODEL
 # The values of `tmde.documents.pair_checker.Reason`, which a test compares.
 REASONS = (
     "no-letters",
+    "encoding",
     "wrong-language",
     "untranslated",
     "partly-untranslated",
@@ -40,14 +41,14 @@ class CleanOptions(common.ModelOptions):
         ),
     ]
     output: Annotated[
-        Path,
+        Path | None,
         Option(
             "--output",
             "-o",
             metavar="OUT",
             help="File to write: .tmx, .jsonl, .parquet or .tsv; a catalog as the source is.",
         ),
-    ]
+    ] = None
     removed: Annotated[
         Path | None,
         Option(help="File of what is removed, with reasons and scores: .jsonl."),
@@ -62,6 +63,17 @@ class CleanOptions(common.ModelOptions):
         list[str] | None,
         Option(metavar="REASON", help=f"Do not remove for this reason: {', '.join(REASONS)}."),
     ] = None
+    placeholders: Annotated[
+        str | None,
+        Option(
+            metavar="STYLES",
+            help="What a translation keeps: styles such as qt,python,icu, or a regular "
+            "expression. Default: all styles.",
+        ),
+    ] = None
+    report_only: Annotated[
+        bool, Option("--report-only", help="Remove nothing: count findings, write --removed.")
+    ] = False
     min_probability: Annotated[
         float, Option(min=0, max=1, help="Remove rows below this probability.")
     ] = 0.1
@@ -78,8 +90,9 @@ class CleanOptions(common.ModelOptions):
 def clean(options: CleanOptions) -> None:
     """Clean a translation memory.
 
-    Removed are texts in the wrong language, copies of the other text, and rows whose texts are no
-    translations of each other, differ in numbers, placeholders or length, or repeat an earlier row.
+    Removed are texts in the wrong language or damaged by a wrong encoding, untranslated copies of
+    the other text, and rows whose texts are no translations of each other, differ in numbers,
+    placeholders or length, or repeat an earlier row.
 
         tmde clean memory.tmx -o clean.tmx --removed removed.jsonl
 
@@ -99,8 +112,13 @@ def clean(options: CleanOptions) -> None:
     are left. Look into the removed rows, and leave out a reason that is wrong for your text:
 
         tmde clean memory.tmx -o clean.tmx --removed removed.jsonl --skip numbers --skip duplicate
+
+    Or only see what would be removed:
+
+        tmde clean memory.tmx --report-only --removed findings.jsonl
     """
-    common.check_output(options.output, options.overwrite, _OUTPUT_SUFFIXES)
+    if options.output is not None:
+        common.check_output(options.output, options.overwrite, _OUTPUT_SUFFIXES)
     if options.removed is not None:
         common.check_output(options.removed, options.overwrite, [".jsonl"], "--removed")
     from tmde.documents.file_cleaning import clean_files

@@ -15,14 +15,28 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
+from modeling_tmde.tokenization import without_invisible
+from tmde.data.languages import two_letter_code
 from tmde.data.model_languages import unknown_languages
 from tmde.documents.calibration import Calibration, check_min_probability, check_share
-from tmde.documents.language_identification import LanguageIdentifier
+from tmde.documents.column_words import ColumnWords
+from tmde.documents.encoding_damage import encoding_damage
+from tmde.documents.language_identification import LONG_TEXT, LanguageIdentifier
 from tmde.documents.pair_checker import Finding, PairChecker, Reason, TextPair
-from tmde.documents.pair_checks import has_letters, log_length_ratio, near_duplicate_key
+from tmde.documents.pair_checks import (
+    has_letters,
+    is_copy,
+    letter_count,
+    log_length_ratio,
+    near_duplicate_key,
+    spoken_text,
+    without_code,
+)
+from tmde.documents.placeholders import Placeholders
 from tmde.documents.unit_rows import UnitRows
 from tmde.embedding.document_embedder import DocumentEmbedder
 
@@ -89,6 +103,8 @@ class RowCleaner:
             letters need less: [`~tmde.documents.pair_checker.least_probability`].
         share: The share of rows that you expect to be right.
         reasons: What to look for; None for everything.
+        placeholders: Styles of placeholders, such as "qt,python", or a regular expression; None for
+            all styles of [`~tmde.documents.placeholders.STYLES`].
         judge_anyway: Compute the probability of texts in languages that the model does not know,
             too. Otherwise a pair with such a text is checked for everything except its meaning.
 
@@ -109,6 +125,7 @@ class RowCleaner:
         min_probability: float = MIN_PROBABILITY,
         share: float = DEFAULT_SHARE,
         reasons: Collection[Reason] | None = None,
+        placeholders: str | None = None,
         judge_anyway: bool = False,
     ) -> None:
         check_min_probability(min_probability)
@@ -119,9 +136,16 @@ class RowCleaner:
         self.share = share
         self.reasons = frozenset(Reason) if reasons is None else frozenset(reasons)
         self.identifier = LanguageIdentifier()
-        self.checker = PairChecker(self.identifier, min_probability, self.reasons)
         self.judge_anyway = judge_anyway
         self.unjudged: set[str] = set()
+        self.words = ColumnWords()
+        self.checker = PairChecker(
+            self.identifier,
+            min_probability,
+            self.reasons,
+            self.words,
+            Placeholders(placeholders),
+        )
         self._known_pairs: set[int] = set()  # hashes of the texts of rows
         self._length_ratios: dict[LanguagePair, list[float]] = defaultdict(list)
 
@@ -142,7 +166,8 @@ class RowCleaner:
     def _check_block(self, rows: list[CheckedRow]) -> None:
         """Check rows together."""
         for row in rows:
-            self._check_texts(row)
+            self._check_readable(row)
+        self._check_languages(rows)
         for row, pairs in self._pairs_of_rows(rows):
             _remove_misfits(row, pairs, self.checker)
         if Reason.DUPLICATE in self.reasons:
@@ -151,22 +176,53 @@ class RowCleaner:
 
     # ---- Single texts
 
-    def _check_texts(self, row: CheckedRow) -> None:
-        """Remove texts that are wrong by themselves."""
+    def _check_readable(self, row: CheckedRow) -> None:
+        """Remove texts without letters beside one with letters, and those of a wrong encoding."""
+        have_letters = any(map(has_letters, row.original.values()))
         for language, text in row.original.items():
-            finding = self._check_text(language, text)
+            finding = None
+            if have_letters and not has_letters(text):
+                finding = Finding(Reason.NO_LETTERS, (language,), 1.0, text)
+            else:
+                others = [other for code, other in row.original.items() if code != language]
+                damage = encoding_damage(without_code(text), without_code(" ".join(others)))
+                if damage is not None:
+                    finding = Finding(Reason.ENCODING, (language,), 1.0, damage)
             if finding is not None and finding.reason in self.reasons:
                 row.remove(language, [finding])
 
-    def _check_text(self, language: str, text: str) -> Finding | None:
-        """Return what is wrong with a text by itself; None if nothing is."""
-        if not has_letters(text):
-            return Finding(Reason.NO_LETTERS, (language,), 1.0, text)
-        other = self.identifier.other_language(text, language)
-        if other is None:
-            return None
-        detail = f"expected {language}, found {other.language}"
-        return Finding(Reason.LANGUAGE, (language,), other.confidence, detail)
+    def _check_languages(self, rows: list[CheckedRow]) -> None:
+        """Remove texts in a wrong language.
+
+        The words of the texts that are in the right one at first sight decide about the others.
+        """
+        doubtful = []
+        for row in rows:
+            languages = tuple(row.original)
+            for language, text in row.translation.items():
+                other_texts = [row.original[code] for code in languages if code != language]
+                is_same = any(is_copy(text, other) for other in other_texts)
+                other = self.identifier.other_language(text, language, languages, _no_words)
+                if other is not None:
+                    doubtful.append((row, language, is_same))
+                elif not is_same:
+                    self.words.add(language, spoken_text(text).split())
+        if Reason.LANGUAGE not in self.reasons:
+            return
+        for row, language, is_same in doubtful:
+            known_words = None
+            if self.words.are_known(language):
+                known_words = partial(self.words.known_share, language)
+            text = row.original[language]
+            other = self.identifier.other_language(text, language, row.original, known_words)
+            if other is None:
+                continue
+            # Whether a copy is untranslated, or a name, is not for its language to say.
+            is_of_row = other.language in map(two_letter_code, row.original)
+            if is_same and (is_of_row or letter_count(text) < LONG_TEXT):
+                continue
+            detail = f"expected {language}, found {other.language}"
+            row.remove(language, [Finding(Reason.LANGUAGE, (language,), other.confidence, detail)])
 
     # ---- Pairs of texts
 
@@ -192,12 +248,15 @@ class RowCleaner:
             yield row, pairs
 
     def _vectors_of_texts(self, rows: list[CheckedRow]) -> dict[str, VectorOfText]:
-        """Return the unit vector of each text, by language. Equal texts are embedded once."""
+        """Return the unit vector of each text without invisible characters, by language.
+
+        Equal texts are embedded once.
+        """
         texts: dict[str, dict[str, None]] = defaultdict(dict)
         for row in rows:
             for language, text in row.translation.items():
                 if language not in self.unjudged:
-                    texts[language][text] = None
+                    texts[language][without_invisible(text)] = None
         vectors = {}
         for language, unique_texts in texts.items():
             encoded = self.embedder.encode(
@@ -220,8 +279,8 @@ class RowCleaner:
             rows: Rows that have both.
             vectors: The vectors of the texts of all rows.
         """
-        first_texts = [row.translation[languages[0]] for row in rows]
-        second_texts = [row.translation[languages[1]] for row in rows]
+        first_texts = [without_invisible(row.translation[languages[0]]) for row in rows]
+        second_texts = [without_invisible(row.translation[languages[1]]) for row in rows]
         expected_ratio = self._usual_ratio(languages, first_texts, second_texts)
         probabilities: Sequence[float | None] = [None] * len(rows)
         if self.unjudged.isdisjoint(languages):
@@ -291,6 +350,11 @@ class RowCleaner:
             row.translation.clear()
             row.findings.append(finding)
         self._known_pairs |= pair_hashes
+
+
+def _no_words(words: Sequence[str]) -> float:
+    """Return the share of words that are known at first sight, before any was counted."""
+    return 0.0
 
 
 def _blocks(rows: Iterator[NumberedRow]) -> Iterator[list[NumberedRow]]:

@@ -47,10 +47,10 @@ class CleaningReport:
     """What was kept of a corpus, and why the rest was removed.
 
     Attributes:
-        output: The corpus of what was kept.
+        output: The corpus of what was kept; None if nothing was to be removed.
         removed: The file of what was removed; None if none was written.
         rows: The rows that were read.
-        kept: The rows that were written.
+        kept: The rows that were written, or are right.
         shortened: Those of them that lost a text.
         reasons: For each reason, the rows with such a finding.
         texts: The texts of each language that were read.
@@ -58,7 +58,7 @@ class CleaningReport:
         is_catalog: Whether the output is a catalog, in which wrong entries are marked and stay.
     """
 
-    output: Path
+    output: Path | None
     removed: Path | None
     rows: int
     kept: int = 0
@@ -78,6 +78,8 @@ class CleaningReport:
         ]
         if self.removed is not None:
             what = "Marked entries" if self.is_catalog else "Removed texts"
+            if self.output is None:
+                what = "Findings"
             sentences.append(f"{what}, with reasons and scores -> {self.removed}")
         return sentences
 
@@ -87,12 +89,14 @@ class CleaningReport:
             marked = self.rows - self.kept
             return f"{marked:,} rows marked for review, {self.kept:,} unchanged -> {self.output}"
         shortened = f" ({self.shortened:,} of them without a text)" if self.shortened else ""
+        if self.output is None:
+            return f"{self.kept:,} rows would be kept{shortened}"
         return f"{self.kept:,} rows kept{shortened} -> {self.output}"
 
 
 def clean_files(
     sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    output: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
     *,
     removed: str | os.PathLike[str] | None = None,
     model: str = DEFAULT_MODEL,
@@ -101,6 +105,8 @@ def clean_files(
     columns: Mapping[str, str] | None = None,
     quoting: Quoting | None = None,
     skip: Sequence[str] = (),
+    placeholders: str | None = None,
+    report_only: bool = False,
     min_probability: float = MIN_PROBABILITY,
     share: float = DEFAULT_SHARE,
     calibration: str | os.PathLike[str] | None = None,
@@ -109,8 +115,9 @@ def clean_files(
 ) -> CleaningReport:
     """Clean a translation memory or another parallel corpus.
 
-    Removed are texts in the wrong language, copies of the other text, and rows whose texts are no
-    translations of each other, differ in numbers, placeholders or length, or repeat an earlier row.
+    Removed are texts in the wrong language or damaged by a wrong encoding, untranslated copies of
+    the other text, and rows whose texts are no translations of each other, differ in numbers,
+    placeholders or length, or repeat an earlier row.
 
     ```python
     report = clean_files("memory.tmx", "clean.tmx", removed="removed.jsonl")
@@ -125,7 +132,7 @@ def clean_files(
     Args:
         sources: Files, folders or Hub datasets, as `load_parallel` reads them.
         output: The file of what is kept: .tmx, .jsonl, .parquet or .tsv, or a catalog as the source
-            is. It is replaced if it exists.
+            is. It is replaced if it exists. None with `report_only`.
         removed: A file of what is removed, with reasons and scores: .jsonl.
         model: A folder, a Hub id, or the name of a packaged model.
         loading: Arguments of `DocumentEmbedder.from_pretrained`.
@@ -133,6 +140,9 @@ def clean_files(
         columns: The columns of other names, by what they hold, such as `{"de": "Source"}`.
         quoting: How the cells of CSV and TSV are quoted; None finds out.
         skip: Reasons for which nothing is removed: the values of `Reason`.
+        placeholders: What a translation keeps: styles such as "qt,python" of
+            [`~tmde.documents.placeholders.STYLES`], or a regular expression; None for all styles.
+        report_only: Remove nothing. What would be removed is counted, and written to `removed`.
         min_probability: Rows are removed if two of their texts are less probable translations.
         share: The share of rows that are expected to be right.
         calibration: A file of a calibration; None for that of the model.
@@ -145,8 +155,12 @@ def clean_files(
         TmdeError: A source, the model or an argument cannot be used.
     """
     inputs = [sources] if isinstance(sources, (str, os.PathLike)) else sources
-    target = checked_output(output, OUTPUT_SUFFIXES, inputs=inputs)
-    filtered = filtered_file(inputs, target)
+    _check_output_is_meant(output, report_only)
+    target = None
+    filtered = None
+    if output is not None:
+        target = checked_output(output, OUTPUT_SUFFIXES, inputs=inputs)
+        filtered = filtered_file(inputs, target)
     removed_target = None
     if removed is not None:
         removed_target = checked_output(removed, (".jsonl",), "removed", target, inputs)
@@ -167,7 +181,11 @@ def clean_files(
     merged = MergedLanguages(codes, is_chosen=languages is not None or columns is not None)
     _check_languages(merged, codes, inputs)
     has_documents = any(value is not None for value in rows[DOCUMENT_ID])
-    report = CleaningReport(Path(output), None if removed is None else Path(removed), len(rows))
+    report = CleaningReport(
+        None if output is None else Path(output),
+        None if removed is None else Path(removed),
+        len(rows),
+    )
     report.is_catalog = is_catalog
     with ExitStack() as stack:
         stack.enter_context(without_truncation_warnings())
@@ -175,7 +193,13 @@ def clean_files(
         model_calibration = needed_calibration(calibration, model, loading, embedder)
         unknown = LanguageWatch(embedder).check_codes(merged.languages)
         cleaner = RowCleaner(
-            embedder, model_calibration, min_probability, share, reasons, judge_anyway
+            embedder,
+            model_calibration,
+            min_probability,
+            share,
+            reasons,
+            placeholders,
+            judge_anyway,
         )
         write_removed = None
         if removed_target is not None:
@@ -185,7 +209,10 @@ def clean_files(
         if is_catalog:
             checked_rows = map(_with_wordless_texts, checked_rows)
         counted_rows = _counted_rows(checked_rows, rows, report, write_removed)
-        if filtered is not None:
+        if target is None:
+            for _ in counted_rows:
+                pass
+        elif filtered is not None:
             write_filtered(target, filtered, _decisions(counted_rows, rows))
         else:
             kept_rows = _kept_rows(counted_rows, rows)
@@ -258,6 +285,17 @@ def _decisions(checked_rows: Iterable[CheckedRow], rows: Dataset) -> Iterator[De
         kept = tuple(checked.translation)
         removed = tuple(checked.original.keys() - checked.translation.keys())
         yield Decision(number, checked.is_kept, kept, removed)
+
+
+def _check_output_is_meant(output: str | os.PathLike[str] | None, report_only: bool) -> None:
+    """Raise `TmdeError` unless there is either an output or nothing to remove."""
+    if report_only and output is not None:
+        raise TmdeError(
+            f"report_only: found it beside the output {output}, expected one of them: nothing is "
+            "removed, so there is nothing to write; findings go to `removed`"
+        )
+    if output is None and not report_only:
+        raise TmdeError("output: found none, expected a file; or give report_only to only report")
 
 
 def _reasons_without(skip: Sequence[str]) -> list[Reason]:

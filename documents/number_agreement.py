@@ -6,10 +6,30 @@ import re
 import unicodedata
 from collections import Counter
 
+from tmde.data.languages import two_letter_code
+
 # A number with groups of three digits, or a run of digits.
 _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?:[.,'\u2019 \u00a0\u202f]\d{3})+(?!\d)|\d+")
 # A time of the clock of twelve hours: 6 pm, 6:30 p.m.
 _TWELVE_HOUR_TIME = re.compile(r"(?<!\d)(1[0-2]|0?[1-9])(:\d\d)?\s*([ap])\.?m\b", re.IGNORECASE)
+_DECIMAL = re.compile(r"(?<![\d.,])(\d[\d.,]*)([.,])(\d+)(?![.,]?\d)")
+# i18n, k8s and W3C have names for words; "1h30m" begins with a number.
+_WORD_WITH_DIGITS = re.compile(r"(?<!\w)[^\W\d_]+\d+[^\W\d_]+(?!\w)")
+_SCALED = re.compile(r"(?<![\d.,])(\d+(?:[.,]\d+)?)[\s\u00a0\u202f]?([^\W\d_]{2,})")
+_GROUP = 3  # digits
+_SPELLED_LANGUAGES = frozenset(("de", "en", "es", "fr", "it", "nl", "pt"))
+# The powers of ten of abbreviations and words behind a number, by language.
+_POWERS = {
+    "de": {"tsd": 3, "tausend": 3, "mio": 6, "million": 6, "millionen": 6}
+    | {"mrd": 9, "milliarde": 9, "milliarden": 9, "billion": 12, "billionen": 12},
+    "en": {"thousand": 3, "million": 6, "millions": 6, "mn": 6, "billion": 9, "billions": 9}
+    | {"bn": 9, "trillion": 12, "trillions": 12},
+    "es": {"mil": 3, "millón": 6, "millones": 6, "mill": 6, "billón": 12, "billones": 12},
+    "fr": {"mille": 3, "million": 6, "millions": 6, "mio": 6, "milliard": 9, "milliards": 9}
+    | {"mrd": 9, "billion": 12, "billions": 12},
+    "it": {"mila": 3, "mille": 3, "milione": 6, "milioni": 6, "mln": 6, "mio": 6}
+    | {"miliardo": 9, "miliardi": 9, "mld": 9, "mrd": 9},
+}
 # Translators write out numbers up to this one.
 _SPELLED_OUT = 12
 
@@ -61,14 +81,26 @@ def _with_24_hours(text: str) -> str:
     return _TWELVE_HOUR_TIME.sub(hours, text)
 
 
-def differing_numbers(first: str, second: str) -> tuple[list[str], list[str]]:
-    """Return the numbers that the other text lacks, and that it cannot have written out.
+def differing_numbers(
+    first: str, second: str, languages: tuple[str, str] = ("", "")
+) -> tuple[list[str], list[str]]:
+    """Return the numbers that the other text lacks, and that it cannot have written otherwise.
 
     A number up to twelve may be a word in the other text, unless that has another number in its
-    place. The hour of 6 pm may be 6 or 18.
+    place. The hour of 6 pm may be 6 or 18. In Dutch, English, French, German, Italian, Portuguese
+    and Spanish, larger numbers may be words too, and millions be abbreviated. The zeros of 3.50 and
+    the digits of a word such as i18n do not count.
+
+    Args:
+        first: A text, without placeholders.
+        second: Its translation.
+        languages: The codes of their languages.
 
     Returns:
         The numbers of the first text and those of the second; two empty lists if the texts agree.
+
+    Raises:
+        ImportError: The package text2num is missing (extra `clean`).
 
     Example:
         >>> differing_numbers("Seite 7", "Page 8")
@@ -77,14 +109,65 @@ def differing_numbers(first: str, second: str) -> tuple[list[str], list[str]]:
         ([], [])
         >>> differing_numbers("7:30 am to 6 pm", "de 7 h 30 à 18 h")
         ([], [])
+        >>> differing_numbers("1,5 Mio. in zwanzig Tagen", "1,500,000 in 20 days", ("de", "en"))
+        ([], [])
     """
+    first = _WORD_WITH_DIGITS.sub(" ", first)
+    second = _WORD_WITH_DIGITS.sub(" ", second)
     differing = _only_in_each(first, second)
     if differing == ([], []):
         return differing
-    differing_24 = _only_in_each(_with_24_hours(first), _with_24_hours(second))
-    if differing_24 == ([], []):
-        return differing_24
+    readings = [(_with_24_hours(first), _with_24_hours(second))]
+    plain = [_with_plain_decimals(first), _with_plain_decimals(second)]
+    readings.append((plain[0], plain[1]))
+    first_language, second_language = languages
+    spelled = [_with_digits(first, first_language), _with_digits(second, second_language)]
+    # A language may write out the number that the other has in digits, or both may do so.
+    readings += [(spelled[0], plain[1]), (plain[0], spelled[1]), (spelled[0], spelled[1])]
+    for first_reading, second_reading in readings:
+        if _only_in_each(first_reading, second_reading) == ([], []):
+            return [], []
     return differing
+
+
+def _with_plain_decimals(text: str) -> str:
+    """Return a text without the zeros at the end of decimal fractions: 3.5 in place of 3.50."""
+
+    def plain_decimal(match: re.Match[str]) -> str:
+        whole, separator, fraction = match.groups()
+        is_group = len(fraction) == _GROUP and not ("." in whole or "," in whole)
+        if is_group or separator in whole:  # 1,500 or 24.12.2026
+            return match[0]
+        fraction = fraction.rstrip("0")
+        return f"{whole}{separator}{fraction}" if fraction else whole
+
+    return _DECIMAL.sub(plain_decimal, text)
+
+
+def _with_digits(text: str, language: str) -> str:
+    """Return a text with digits in place of the words for numbers, if the language is known."""
+    code = two_letter_code(language) if language else ""
+    powers = _POWERS.get(code, {})
+
+    def digits(match: re.Match[str]) -> str:
+        power = powers.get(match[2].casefold())
+        if power is None:
+            return match[0]
+        number = match[1].replace(",", ".")
+        whole, _, fraction = number.partition(".")
+        if len(fraction) == _GROUP:  # 1,500 million
+            whole, fraction = whole + fraction, ""
+        if len(fraction) > power:
+            return match[0]
+        return whole + fraction.ljust(power, "0")
+
+    text = _with_plain_decimals(_SCALED.sub(digits, text))
+    if code not in _SPELLED_LANGUAGES:
+        return text
+    from text_to_num import alpha2digit
+
+    spelled: str = alpha2digit(text, code)
+    return spelled
 
 
 def _only_in_each(first: str, second: str) -> tuple[list[str], list[str]]:

@@ -6,24 +6,31 @@ import enum
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from tmde.documents.column_words import ColumnWords
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.number_agreement import differing_numbers
 from tmde.documents.pair_checks import (
     common_run,
-    differing_placeholders,
     is_copy,
     length_deviation,
     letter_count,
+    spoken_text,
     without_code,
     word_count,
 )
+from tmde.documents.placeholders import Placeholders
 
 # A run of words that both texts have is untranslated if it is this long and in the wrong language.
 _RUN_WORDS = 4
 _RUN_SHARE = 0.4  # of the words of the shorter text
-# It takes less confidence than a language that nobody expects, because it must be that of the other
-# text.
-_RUN_CONFIDENCE = 0.5
+# A copy with fewer words is a name or a term. It is untranslated if the memory translates most of
+# its words elsewhere; with more words, if it is a sentence, of which most words are in lower case.
+_FEWEST_COPIED = 2
+_SENTENCE_WORDS = 4
+_SHORT_WORD = 2  # letters: abbreviations and units
+# The most that the language of its column may have of the confidence in the two languages.
+_MAX_SHARE_OF_COPY = 0.5
+_MAX_SHARE_OF_SENTENCE = 0.2
 _QUOTED_CHARACTERS = 60
 # Vectors of few words say less: with fewer letters than these, texts that are right have low
 # probabilities. Both numbers were chosen on development rows by length.
@@ -35,6 +42,7 @@ class Reason(str, enum.Enum):
     """Why a text or a row is removed. The values are what the commands write and read."""
 
     NO_LETTERS = "no-letters"
+    ENCODING = "encoding"
     LANGUAGE = "wrong-language"
     COPY = "untranslated"
     PART_COPY = "partly-untranslated"
@@ -115,6 +123,8 @@ class PairChecker:
         min_probability: Two texts with a lower probability do not match; short ones need less, see
             [`least_probability`].
         reasons: What to look for.
+        words: The words of the other rows, by which names and loan words are known.
+        placeholders: What a translation keeps as it is.
     """
 
     def __init__(
@@ -122,9 +132,14 @@ class PairChecker:
         identifier: LanguageIdentifier,
         min_probability: float,
         reasons: Collection[Reason],
+        words: ColumnWords | None = None,
+        placeholders: Placeholders | None = None,
     ) -> None:
         self.identifier = identifier
         self.min_probability = min_probability
+        self.words = ColumnWords() if words is None else words
+        self.placeholders = Placeholders() if placeholders is None else placeholders
+        self._all_placeholders = Placeholders()
         # The plainest reasons come first: a copy is also improbable.
         checks: dict[Reason, Callable[[TextPair], Finding | None]] = {
             Reason.COPY: self._check_copy,
@@ -145,24 +160,48 @@ class PairChecker:
         return None
 
     def _check_copy(self, pair: TextPair) -> Finding | None:
+        """Find a text that is a copy of the other one, and not a name, a term or a loan word."""
         if not is_copy(pair.first, pair.second):
             return None
-        return Finding(Reason.COPY, pair.languages, 1.0, _quoted(pair.first))
+        if min(_num_terms(pair.first), _num_terms(pair.second)) < _FEWEST_COPIED:
+            return None
+        return self._finding_of_untranslated(Reason.COPY, pair, pair.first, pair.second)
 
     def _check_part_copy(self, pair: TextPair) -> Finding | None:
         """Find a run of words that one of the texts has in the language of the other."""
         first = without_code(pair.first)
         second = without_code(pair.second)
-        run, size = common_run(first, second)
+        first_run, second_run = common_run(first, second)
+        size = word_count(first_run)
         words = min(word_count(first), word_count(second))
         if size < _RUN_WORDS or size < _RUN_SHARE * words:
             return None
-        # A run of names and paths is in no language, and so it may stay as it is.
+        return self._finding_of_untranslated(Reason.PART_COPY, pair, first_run, second_run)
+
+    def _finding_of_untranslated(
+        self, reason: Reason, pair: TextPair, first: str, second: str
+    ) -> Finding | None:
+        """Return the finding that words of both texts are in the wrong language for one; or None.
+
+        Args:
+            reason: That of the finding.
+            pair: The texts.
+            first: The words as the first text has them.
+            second: The same as the second text has them.
+        """
+        spoken = spoken_text(first)
+        words = [word for word in spoken.split() if len(word) > _SHORT_WORD]
+        if len(words) < _FEWEST_COPIED:
+            return None
         for language, other_language in (pair.languages, pair.languages[::-1]):
-            identified = self.identifier.other_language(run, language, _RUN_CONFIDENCE)
-            if identified is not None and identified.language == other_language:
-                confidence = identified.confidence
-                return Finding(Reason.PART_COPY, (language,), confidence, _quoted(run))
+            share = self.identifier.share(spoken, language, other_language)
+            translated = 0
+            for word in words:
+                translated += self.words.is_translated(word, other_language, language)
+            is_elsewhere = 2 * translated > len(words) and share < _MAX_SHARE_OF_COPY
+            is_sentence = _is_sentence(first) and _is_sentence(second)
+            if is_elsewhere or (is_sentence and share < _MAX_SHARE_OF_SENTENCE):
+                return Finding(reason, (language,), 1 - share, _quoted(first))
         return None
 
     def _check_probability(self, pair: TextPair) -> Finding | None:
@@ -175,11 +214,13 @@ class PairChecker:
         return Finding(Reason.IMPROBABLE, pair.languages, pair.probability, detail)
 
     def _check_placeholders(self, pair: TextPair) -> Finding | None:
-        differing = differing_placeholders(pair.first, pair.second)
+        differing = self.placeholders.differing(pair.first, pair.second)
         return _finding_of_difference(Reason.PLACEHOLDERS, pair, differing)
 
     def _check_numbers(self, pair: TextPair) -> Finding | None:
-        differing = differing_numbers(pair.first, pair.second)
+        first = self._all_placeholders.without(pair.first)
+        second = self._all_placeholders.without(pair.second)
+        differing = differing_numbers(first, second, pair.languages)
         return _finding_of_difference(Reason.NUMBERS, pair, differing)
 
     def _check_length(self, pair: TextPair) -> Finding | None:
@@ -203,6 +244,19 @@ def _finding_of_difference(
     if not sides:
         return None
     return Finding(reason, pair.languages, 1.0, "; ".join(sides))
+
+
+def _num_terms(text: str) -> int:
+    """Return the number of words with letters, hyphenated ones as one, without code."""
+    words = without_code(text).split()
+    return len([word for word in words if letter_count(word) > _SHORT_WORD])
+
+
+def _is_sentence(text: str) -> bool:
+    """Return whether a text has several words, most of them in lower case, or all in capitals."""
+    words = [word for word in without_code(text).split() if letter_count(word) > _SHORT_WORD]
+    lowercase = [word for word in words if word[0].islower() or text.isupper()]
+    return len(words) >= _SENTENCE_WORDS and 2 * len(lowercase) >= len(words)
 
 
 def _quoted(text: str) -> str:

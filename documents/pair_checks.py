@@ -6,25 +6,12 @@ import difflib
 import math
 import re
 import unicodedata
-from collections import Counter
 from functools import lru_cache
 
+from modeling_tmde.tokenization import without_invisible
 from tmde.documents.mining import plain_text
+from tmde.documents.placeholders import decoded
 
-# What a translation leaves as it is: addresses, names of variables, tags and entities.
-_PLACEHOLDER = re.compile(
-    r"""
-    https?://[^\s/)\]}>,;"']+            # the host of an address: its path may be translated
-    | (?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+  # an e-mail address
-    | \$?\{[\w.:!$-]*\}                  # {name}, ${name}, {0}
-    | %\(\w+\)[sdif]                     # %(name)s
-    | %(?:\d+\$)?[sdif](?!\w)            # %s, %1$s
-    | </?[a-zA-Z][^<>]*>                 # <b>, </b>
-    | &(?:[a-zA-Z]+|\#\d+);              # &nbsp;
-    | \$[A-Z_]{2,}\b                     # $HOME
-    """,
-    re.VERBOSE,
-)
 # An alternative that may run far before it fails begins only where a word or a path does. So a long
 # text without spaces takes a time that grows with its length, and not with the square of it.
 _CODE = re.compile(
@@ -33,10 +20,11 @@ _CODE = re.compile(
     | (?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+   # an e-mail address
     | </?[a-zA-Z][^<>]*>                  # <b>, <span color='green'>, </b>
     | &(?:[a-zA-Z]+|\#\d+);               # &nbsp;
-    | \$?\{[^{}\s]*\}                     # {name}, ${name}, {0}
+    | \$?\{\{?[^{}\s]*\}\}?               # {name}, ${name}, {0}, {{name}}
     | \$\w+(?:[.|]\w+)*                   # $name, $unit.name, $HOME
     | %\(\w+\)[sdif]                      # %(name)s
-    | %(?:\d+\$)?[sdif](?!\w)             # %s, %1$s
+    | %(?:\d+\$)?(?:[.\d]*[sdifg]|@|L?\d+|n)(?!\w)  # %s, %1$s, %.2f, %@, %1
+    | \\[nrt]                             # \n, as two characters
     | (?<!\w)--?[a-zA-Z][\w-]*(?:=\S+)?   # --no-delay, -v
     | (?<![\w.-])(?:\.\.?|[\w.-]+)?(?:[/\\][\w.-]+){2,}/?  # /usr/share/doc, data/maps/a.map
     | ~(?:[/\\][\w.-]+)+                  # ~/notes.txt
@@ -46,6 +34,10 @@ _CODE = re.compile(
     """,
     re.VERBOSE,
 )
+_SIGNS_OF_WORDS = "+#\u266d\u266f"  # C++, C#, and flat and sharp keys of music
+_FEW_WORDS = 5
+# The letter that chooses an item of a menu: "&File", "_File", "~File", "文件(&F)".
+_MARKED_LETTER = re.compile(r"\(&\w\)|[&~](?=\w)")
 # Longer texts are compared by their first words, because the comparison takes quadratic time.
 _COMPARED_WORDS = 500
 
@@ -67,25 +59,29 @@ def is_copy(first: str, second: str) -> bool:
         >>> is_copy("Save as...", "save as")
         True
     """
-    words = _words(first)
-    return bool(words) and words == _words(second)
+    words = _words(first.casefold())
+    return bool(words) and words == _words(second.casefold())
 
 
-def common_run(first: str, second: str) -> tuple[str, int]:
-    """Return the longest run of words that occurs in both texts.
+def common_run(first: str, second: str) -> tuple[str, str]:
+    """Return the longest run of words that occurs in both texts, in upper or lower case.
 
     Returns:
-        The run, in lower case, and its number of words.
+        The run as the first text has it, and as the second has it.
 
     Example:
-        >>> common_run("Wählen Sie the name of the file.", "Select the name of the file.")
-        ('the name of the file', 5)
+        >>> common_run("Wählen Sie The Name of the file.", "Select the name of the file.")
+        ('The Name of the file', 'the name of the file')
     """
     first_words = _words(first)[:_COMPARED_WORDS]
     second_words = _words(second)[:_COMPARED_WORDS]
-    matcher = difflib.SequenceMatcher(None, first_words, second_words, autojunk=False)
+    first_keys = [word.casefold() for word in first_words]
+    second_keys = [word.casefold() for word in second_words]
+    matcher = difflib.SequenceMatcher(None, first_keys, second_keys, autojunk=False)
     match = matcher.find_longest_match()
-    return " ".join(first_words[match.a : match.a + match.size]), match.size
+    first_run = first_words[match.a : match.a + match.size]
+    second_run = second_words[match.b : match.b + match.size]
+    return " ".join(first_run), " ".join(second_run)
 
 
 def word_count(text: str) -> int:
@@ -94,18 +90,18 @@ def word_count(text: str) -> int:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of a text: runs of letters, their marks, and digits, in lower case."""
-    return _only(("L", "M", "N"), text).split()
+    """Return the words of a text: runs of letters, their marks, and digits."""
+    return _only(("L", "M", "N"), without_mnemonics(without_invisible(text))).split()
 
 
-def _only(categories: tuple[str, ...], text: str) -> str:
-    """Return a text in lower case, with spaces in place of all but some categories of Unicode."""
-    return text.casefold().translate(_character_table(categories))
+def _only(categories: tuple[str, ...], text: str, signs: str = "") -> str:
+    """Return a text with spaces in place of all but some categories of Unicode and some signs."""
+    return text.translate(_character_table(categories, signs))
 
 
 @lru_cache
-def _character_table(categories: tuple[str, ...]) -> _CharacterTable:
-    return _CharacterTable(categories)
+def _character_table(categories: tuple[str, ...], signs: str) -> _CharacterTable:
+    return _CharacterTable(categories, signs)
 
 
 class _CharacterTable(dict[int, str]):
@@ -113,32 +109,21 @@ class _CharacterTable(dict[int, str]):
 
     Args:
         categories: The first letters of the categories that stay.
+        signs: Further characters that stay.
     """
 
-    def __init__(self, categories: tuple[str, ...]) -> None:
+    def __init__(self, categories: tuple[str, ...], signs: str) -> None:
         super().__init__()
         self._categories = categories
+        self._signs = signs
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        if unicodedata.category(character)[0] not in self._categories:
+        is_wanted = unicodedata.category(character)[0] in self._categories
+        if not is_wanted and character not in self._signs:
             character = " "
         self[code] = character
         return character
-
-
-def differing_placeholders(first: str, second: str) -> tuple[list[str], list[str]]:
-    """Return the placeholders of each text that the other one lacks: two empty lists if they agree.
-
-    Example:
-        >>> differing_placeholders("{name} hat %d Dateien", "{nom} has %d files")
-        (['{name}'], ['{nom}'])
-    """
-    first_counts = Counter(_PLACEHOLDER.findall(first))
-    second_counts = Counter(_PLACEHOLDER.findall(second))
-    only_first = sorted((first_counts - second_counts).elements())
-    only_second = sorted((second_counts - first_counts).elements())
-    return only_first, only_second
 
 
 def length_deviation(first: str, second: str, expected: float) -> float:
@@ -164,17 +149,49 @@ def log_length_ratio(first: str, second: str) -> float:
 
 
 def near_duplicate_key(text: str) -> str:
-    """Return what near-duplicates have in common: the letters, without case, digits and signs.
+    """Return what near-duplicates have in common: the words, without case, mnemonics and signs.
+
+    Numbers that stand alone count in texts of fewer than five words. Digits and signs that belong
+    to a word always count.
 
     Example:
-        >>> near_duplicate_key("See page 12.") == near_duplicate_key("See  page 7")
-        True
+        >>> near_duplicate_key("_See the table on page 12.")
+        'see the table on page'
+        >>> near_duplicate_key("Color 1"), near_duplicate_key("C++")
+        ('color 1', 'c++')
     """
-    normalized = unicodedata.normalize("NFKC", plain_text(text))
-    return " ".join(_only(("L", "M"), normalized).split())
+    normalized = unicodedata.normalize("NFKC", plain_text(without_mnemonics(text))).casefold()
+    kept = _only(("L", "M", "N"), normalized, _SIGNS_OF_WORDS)
+    words = [word for word in kept.split() if word.strip(_SIGNS_OF_WORDS)]
+    with_letters = [word for word in words if has_letters(word)]
+    return " ".join(with_letters if len(with_letters) >= _FEW_WORDS else words)
 
 
 # ---- Text without code
+
+
+def without_mnemonics(text: str) -> str:
+    """Return a text without the signs that mark a letter of a menu item.
+
+    Example:
+        >>> without_mnemonics("Ena&ble _this"), without_mnemonics("player_name and other_name")
+        ('Enable this', 'player_name and other_name')
+    """
+    text = _MARKED_LETTER.sub("", decoded(text))
+    return text.replace("_", "") if text.count("_") == 1 else text
+
+
+def spoken_text(text: str) -> str:
+    """Return the words of a text that are in a language, in lower case.
+
+    Left out are entities, mnemonics, code, numbers, signs and invisible characters.
+
+    Example:
+        >>> spoken_text("&Skip <b>PO</b> header: %s")
+        'skip po header'
+    """
+    plain = without_code(without_mnemonics(without_invisible(text)))
+    return " ".join(_only(("L", "M"), plain.lower(), "'\u2019").split())
 
 
 def without_code(text: str) -> str:

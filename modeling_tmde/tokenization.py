@@ -43,9 +43,9 @@ WORDS = Regex(r" ?[\p{L}\p{M}]+| ?\p{N}{1,3}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\
 
 NUM_BYTES = 256
 
-# Characters without a shape and a meaning: soft hyphens, zero-width spaces, word joiners, byte order
-# marks, marks of direction and invisible operators. Joiners and non-joiners (U+200C, U+200D) are
-# letters in some scripts, and stay.
+# Characters without a shape and a meaning: soft hyphens, zero-width spaces, word joiners, byte
+# order marks, marks of direction and invisible operators. Zero-width joiners and non-joiners
+# (U+200C, U+200D) stay, because words of some scripts need them.
 _INVISIBLE = "\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
 _INVISIBLE_CHARACTERS = re.compile(f"[{_INVISIBLE}]")
 
@@ -68,12 +68,12 @@ Piece = tuple[str, float]  # an entry of a Unigram vocabulary and its score
 
 
 def without_invisible(text: str) -> str:
-    """Return a text without soft hyphens, zero-width spaces and other invisible characters.
+    r"""Return a text without soft hyphens, zero-width spaces and other invisible characters.
 
     The tokenizers of this package do the same before anything else.
 
     Example:
-        >>> without_invisible("bri\\u00addge\\ufeff")
+        >>> without_invisible("bri\u00addge\ufeff")
         'bridge'
     """
     return _INVISIBLE_CHARACTERS.sub("", text)

@@ -187,6 +187,47 @@ def test_the_choices_of_the_command_are_those_of_the_library():
     assert _OUTPUT_SUFFIXES == OUTPUT_SUFFIXES
 
 
+def test_a_report_removes_nothing(memory, tmp_path):
+    """It counts and writes the same findings, and no corpus."""
+    removed = tmp_path / "removed.jsonl"
+    ok("clean", memory, "-o", tmp_path / "clean.jsonl", "--removed", removed)
+    findings = tmp_path / "findings.jsonl"
+    result = ok("clean", memory, "--report-only", "--removed", findings)
+    assert "6 rows: 1 wrong-language, 1 numbers, 1 duplicate" in result.stderr
+    assert "3 rows would be kept" in result.stderr
+    assert f"Findings, with reasons and scores -> {findings}" in result.stderr
+    assert read_rows(findings) == read_rows(removed)
+    before = sorted(tmp_path.iterdir())
+    ok("clean", memory, "--report-only")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_output_or_a_report(memory, tmp_path):
+    result = run("clean", memory)
+    assert result.exit_code == 1
+    assert "--output: found none, expected a file; or give --report-only" in result.stderr
+    result = run("clean", memory, "-o", tmp_path / "clean.jsonl", "--report-only")
+    assert result.exit_code == 1
+    assert "expected one of them" in result.stderr
+    assert not (tmp_path / "clean.jsonl").exists()
+
+
+def test_the_placeholders_of_a_memory(tmp_path):
+    rows = [{"translation": {"de": "Öffne $1 [nom]", "en": "Open $1 [name]"}}]
+    rows += [{"translation": {"de": "Lösche %1", "en": "Delete %2"}}]
+    memory = write_rows(tmp_path / "m.jsonl", rows)
+    reasons = {}
+    for placeholders in (None, "shell", r"\[\w+\]"):
+        options = [] if placeholders is None else ["--placeholders", placeholders]
+        findings = tmp_path / "findings.jsonl"
+        ok("clean", memory, "--report-only", "--removed", findings, "--overwrite", *options)
+        reasons[placeholders] = [row["row"] for row in read_rows(findings)]
+    assert reasons == {None: [2], "shell": [], r"\[\w+\]": [1]}
+    result = run("clean", memory, "--report-only", "--placeholders", "qtt")
+    assert result.exit_code == 1
+    assert "--placeholders: found 'qtt', expected names of c, python, qt" in result.stderr
+
+
 def test_errors(memory, bag, tmp_path):
     result = run("clean", memory, "-o", tmp_path / "clean.txt")
     assert result.exit_code == 1

@@ -1,0 +1,39 @@
+"""Texts that were read or written in a wrong encoding."""
+
+from __future__ import annotations
+
+import re
+
+# A letter that an encoding did not have: f?r, gr??er. Before a capital, a space may be missing.
+_LOST_LETTER = re.compile(r"[^\W\d_]*[^\W\d_]\?{1,2}[^\W\d_A-Z]\w*")
+_REPLACEMENT = "\ufffd"
+
+
+def encoding_damage(text: str, other: str) -> str | None:
+    """Return a word or a part of a text that was read or written in a wrong encoding; None if none.
+
+    Args:
+        text: The text, without addresses and other code, in which "?" means something else.
+        other: Its translation. A question mark within a word of both is no damage.
+
+    Example:
+        >>> encoding_damage("Das ist f?r dich.", "This is for you.")
+        'f?r'
+        >>> encoding_damage("Das ist fÃ¼r dich.", "This is for you.")
+        'fÃ¼r'
+    """
+    if _REPLACEMENT in text:
+        return _REPLACEMENT
+    lost = _LOST_LETTER.search(text)
+    if lost is not None and not _LOST_LETTER.search(other):
+        return lost[0]
+    if text.isascii():
+        return None
+    from ftfy import fix_encoding
+
+    if fix_encoding(text) == text:
+        return None
+    for word in text.split():
+        if fix_encoding(word) != word:
+            return word
+    return text

@@ -32,7 +32,7 @@ class AlignOptions(
         Path | None, Option("--output", "-o", metavar="OUT", help="Pairs to write, .tsv.")
     ] = None
     rows: Annotated[
-        Path | None, Option(help="Corpus to write, .jsonl: aligned sentences of the pairs.")
+        Path | None, Option(help="Corpus to write, .jsonl or .tmx: aligned sentences of the pairs.")
     ] = None
     url_field: Annotated[
         str | None, Option(help="Field of the URL, by which pages are paired first.")
@@ -95,7 +95,7 @@ def align(options: AlignOptions) -> None:
     if options.output is not None:
         common.check_output(options.output, options.overwrite, [".tsv"])
     if options.rows is not None:
-        common.check_output(options.rows, options.overwrite, [".jsonl"], "--rows")
+        common.check_output(options.rows, options.overwrite, [".jsonl", ".tmx"], "--rows")
     common.check_sources(options.a, options.b)
     choices = keywords(options, AlignOptions, without=("overwrite", "lawdr_rank"))
     choices |= keywords(options, common.SidesOptions)

@@ -18,7 +18,7 @@ class DedupeOptions(common.LongOptions, common.ModelOptions):
     documents: Annotated[str, Argument(metavar="DOCS", help=common.DOCUMENTS_HELP)]
     output: Annotated[
         Path,
-        Option("--output", "-o", metavar="OUT", help="Documents that are kept: .jsonl."),
+        Option("--output", "-o", metavar="OUT", help="Documents that are kept: .jsonl or .tmx."),
     ]
     groups: Annotated[
         Path | None,
@@ -57,6 +57,7 @@ class DedupeOptions(common.LongOptions, common.ModelOptions):
             callback=common.check_model_name,
         ),
     ] = None
+    bad_rows: common.BadRowsOption = "report"
     overwrite: common.OverwriteOption = False
 
 
@@ -81,11 +82,15 @@ def dedupe(options: DedupeOptions) -> None:
     Without a column of languages, --across-languages identifies the language of each document
     (extra clean).
 
+    Units of a translation memory are compared by the texts of the languages that you name:
+
+        tmde dedupe memory.tmx -o unique.tmx --field en --field de
+
     DOCS is text (one document a line), CSV, TSV, JSONL or parquet with a column "text", all but
     parquet also gzipped; or a folder of .txt and .md files (one document each; folders de/, en/ ...
     name the language) or of such tables. OUT has all their columns.
     """
-    common.check_output(options.output, options.overwrite, [".jsonl"])
+    common.check_output(options.output, options.overwrite, [".jsonl", ".tmx"])
     if options.groups is not None:
         common.check_output(options.groups, options.overwrite, [".jsonl"], "--groups")
     common.check_sources(options.documents)

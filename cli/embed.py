@@ -43,6 +43,13 @@ class EmbedOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
     shard_size: Annotated[
         int, Option(min=1, help="Documents in memory at once, and in a shard.")
     ] = 8192
+    bad_rows: Annotated[
+        common.BadRows | None,
+        Option(
+            help="Rows that cannot be read: leave them out and report them, or stop at the first. "
+            "Default: stop for .npy, report for .parquet."
+        ),
+    ] = None
     overwrite: common.OverwriteOption = False
 
 

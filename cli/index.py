@@ -49,6 +49,7 @@ class IndexOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
             min=1, help="Store the first N numbers of each vector of a new index. Default: all."
         ),
     ] = None
+    bad_rows: common.BadRowsOption = "report"
 
 
 @command(IndexOptions)

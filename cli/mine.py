@@ -26,7 +26,7 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
         str, Argument(metavar="B", help="File or folder of sentences of the other language.")
     ]
     output: Annotated[
-        Path, Option("--output", "-o", metavar="OUT", help="File to write: .tsv or .jsonl.")
+        Path, Option("--output", "-o", metavar="OUT", help="File to write: .tsv, .jsonl or .tmx.")
     ]
     model: Annotated[
         str | None,
@@ -92,7 +92,8 @@ def mine(options: MineOptions) -> None:
 
         tmde mine web.de.txt web.en.txt -o pairs.tsv --min-probability 0.9 --share 0.05
 
-    With --language-a and --language-b, JSONL is a corpus that `tmde train` reads:
+    With --language-a and --language-b, JSONL is a corpus that `tmde train` reads, and TMX a
+    translation memory:
 
         tmde mine de.txt en.txt -o pairs.jsonl --language-a de --language-b en --min-probability 0.9
 
@@ -107,7 +108,7 @@ def mine(options: MineOptions) -> None:
 
         tmde mine train.de train.en -o train.tsv --format tsv --gold train.gold --optimize-threshold
     """
-    common.check_output(options.output, options.overwrite, (".tsv", ".jsonl"))
+    common.check_output(options.output, options.overwrite, (".tsv", ".jsonl", ".tmx"))
     common.check_sources(options.a, options.b)
     from tmde.documents.file_mining import mine_files
 

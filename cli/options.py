@@ -22,7 +22,7 @@ from tmde.embedding.packaged_models import packaged_folder
 # Values that the library defines too. Importing it takes seconds, so they are repeated here; a test
 # compares them.
 INDEX_SETTINGS = "index.json"  # the file by which the folder of an index is known
-InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
+InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet", "tmx", "po", "xliff", "ts"]
 Quoting = Literal["minimal", "none"]
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 Scoring = Literal["cosine", "ratio", "distance"]
@@ -79,10 +79,7 @@ ModelOption = Annotated[
         callback=check_model_name,
     ),
 ]
-BadRowsOption = Annotated[
-    Literal["report", "raise"],
-    Option(help="Rows that cannot be read: leave them out and report them, or stop at the first."),
-]
+BadRows = Literal["report", "raise"]
 OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace files that exist.")]
 
 JudgeAnywayOption = Annotated[
@@ -111,6 +108,11 @@ TrustRemoteCodeOption = Annotated[
     bool, _model("--trust-remote-code", help="Run the Hub model's code.")
 ]
 RevisionOption = Annotated[str | None, _model(help="Branch, tag or commit of a Hub model.")]
+
+BadRowsOption = Annotated[
+    BadRows,
+    _input(help="Rows that cannot be read: leave them out and report them, or stop at the first."),
+]
 
 # What the commands for documents take.
 DOCUMENTS_HELP = "File or folder of documents, or - for stdin."
@@ -287,6 +289,7 @@ class SidesOptions:
     quoting: QuotingOption = None
     field: FieldOption = None
     id_field: IdFieldOption = None
+    bad_rows: BadRowsOption = "report"
     language_a: Annotated[str | None, _input(help="Code of A's language.")] = None
     language_b: Annotated[str | None, _input(help="Code of B's language.")] = None
 

@@ -35,7 +35,7 @@ from .tables import (
 )
 from .usual_columns import same_name
 
-__all__ = ["VECTOR_COLUMN", "Chunk", "Documents", "InputFormat", "missing_columns"]
+__all__ = ["VECTOR_COLUMN", "BadRows", "Chunk", "Documents", "InputFormat", "missing_columns"]
 
 VECTOR_COLUMN = "embedding"
 _TSV_FIELDS = ("id", "text")  # those of TSV without a header

@@ -33,7 +33,7 @@ from tmde.embedding.progress import progress_bar
 from tmde.embedding.quantization import PACKED, restored
 
 from .delimited import Quoting
-from .documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
+from .documents import VECTOR_COLUMN, BadRows, Chunk, Documents, InputFormat
 from .io import locked
 from .language_columns import named_like_language, tell_language_folders
 from .languages import check_code, known_code, language_of_locale
@@ -156,6 +156,7 @@ def embed_file(
     resume: bool = False,
     shard_size: int = 8192,
     overwrite: bool = False,
+    bad_rows: BadRows | None = None,
 ) -> EmbeddedFile:
     """Embed the documents of a file: one vector a document, in the order of the input.
 
@@ -182,6 +183,10 @@ def embed_file(
         resume: Whether finished shards are kept, and those of an interrupted run are used.
         shard_size: The documents in memory at once, and in a shard.
         overwrite: Whether a file that exists is replaced, and shards of another run are deleted.
+        bad_rows: `"report"` to leave out rows that cannot be read, and say which and why;
+            `"raise"` to stop at the first one. None reports them if the output is .parquet, which
+            has the columns of each row. It stops if the output is .npy, where only its number tells
+            whose a vector is.
 
     Raises:
         TmdeError: Input, output, model or options cannot be used.
@@ -213,6 +218,7 @@ def embed_file(
             size=shard_size,
             language_field=language_field,
             quoting=quoting,
+            bad_rows=bad_rows or ("report" if target.suffix == ".parquet" else "raise"),
         )
         if language is None:
             tell_language_folders(documents)

@@ -62,6 +62,15 @@ def checked_output(
     return target
 
 
+def checked_output_or_none(
+    path: str | os.PathLike[str] | None, suffixes: Sequence[str], argument: str, **others: Any
+) -> Path | None:
+    """Check a file that is written if somebody asks for it; see `checked_output`."""
+    if path is None:
+        return None
+    return checked_output(path, suffixes, argument, **others)
+
+
 def write_rows(target: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
     """Write rows as JSONL, or as TSV with a header, by the suffix of the file.
 

@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 
 from modeling_tmde import TmdeError
 from tmde.data.delimited import Quoting
-from tmde.data.documents import Chunk, Documents, InputFormat
+from tmde.data.documents import BadRows, Chunk, Documents, InputFormat
 from tmde.data.id_places import IdPlaces, Place
 from tmde.data.languages import check_code
 from tmde.data.model_languages import identified_unknown_languages, unknown_languages
@@ -102,12 +102,15 @@ class Reading(TypedDict, total=False):
         quoting: How the cells of CSV and TSV are quoted; None finds out.
         field: The column of the text, or several that are joined; None for `text`.
         id_field: The column of the ids; None for `id`, or the rows if there is no such column.
+        bad_rows: `"report"` to leave out rows that cannot be read, and say which and why;
+            `"raise"` to stop at the first one.
     """
 
     format: InputFormat | None
     quoting: Quoting | None
     field: str | Sequence[str] | None
     id_field: str | None
+    bad_rows: BadRows
 
 
 def read_sides(
@@ -191,6 +194,7 @@ def open_documents(
     quoting: Quoting | None = None,
     field: str | Sequence[str] | None = None,
     id_field: str | None = None,
+    bad_rows: BadRows = "report",
 ) -> tuple[Documents, str]:
     """Open documents; return these and the column of their ids, which they may lack.
 
@@ -204,6 +208,7 @@ def open_documents(
         quoting: How cells are quoted.
         field: The column of the text.
         id_field: The column of the ids.
+        bad_rows: What is done about rows that cannot be read.
     """
     required: dict[str, str] = {}
     if id_field is not None:
@@ -223,6 +228,7 @@ def open_documents(
         language_field,
         required,
         quoting=quoting,
+        bad_rows=bad_rows,
     )
     return documents, id_column
 

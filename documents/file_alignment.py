@@ -14,7 +14,7 @@ from tmde.data.model_languages import LanguageWatch
 from tmde.documents.alignment import AlignedPair, align_documents
 from tmde.documents.bead_probabilities import ALIGNED_SHARE
 from tmde.documents.calibration import Calibration, check_min_probability, check_share
-from tmde.documents.corpus_writer import checked_output, write_rows
+from tmde.documents.corpus_writer import checked_output_or_none, write_rows
 from tmde.documents.document_sets import (
     Reading,
     Sides,
@@ -26,6 +26,7 @@ from tmde.documents.document_sets import (
 )
 from tmde.documents.language_debiaser import Rank
 from tmde.documents.lawdr import Lawdr
+from tmde.documents.memory_writer import write_memory
 from tmde.documents.mining import GoldPairs, read_gold_pairs
 from tmde.documents.neighbors import check_scoring
 from tmde.documents.pair_probabilities import find_calibration, needed_calibration, warn_of_few
@@ -105,7 +106,7 @@ def align_files(
         b: That of the other language.
         output: The file of the pairs, .tsv, best first; None writes none. Files that exist are
             replaced.
-        rows: The file of the aligned sentences, .jsonl, a parallel corpus; None writes none. It
+        rows: The file of the aligned sentences, .jsonl or .tmx; None writes none. It
             needs both languages.
         model: A folder, a Hub id, or the name of a packaged model.
         loading: Arguments of `DocumentEmbedder.from_pretrained`. A document is embedded by its
@@ -135,8 +136,8 @@ def align_files(
     """
     needs_probabilities = (min_probability, share, calibration) != (None, None, None)
     _check_purpose(output, rows, pairs, needs_probabilities)
-    pairs_target = None if output is None else checked_output(output, (".tsv",), inputs=(a, b))
-    rows_target = None if rows is None else checked_output(rows, (".jsonl",), "rows", inputs=(a, b))
+    pairs_target = checked_output_or_none(output, (".tsv",), "output", inputs=(a, b))
+    rows_target = checked_output_or_none(rows, (".jsonl", ".tmx"), "rows", inputs=(a, b))
     check_scoring(scoring, k)
     row_share = ALIGNED_SHARE if share is None else share
     check_share(row_share)
@@ -355,10 +356,11 @@ def _write_parallel_rows(
         alignment: Further arguments of `parallel_rows`.
     """
     report = ParallelRowsReport()
+    languages = needed_languages(sides, "Aligned sentences need")
     aligned = parallel_rows(
         _texts_of_pairs(sides, row_pairs),
         embedder,
-        needed_languages(sides, "Aligned sentences need"),
+        languages,
         calibration=calibration,
         report=report,
         **alignment,
@@ -366,7 +368,11 @@ def _write_parallel_rows(
     columns = ["translation", "doc_id", "segment", "score"]
     if calibration is not None:
         columns.append("probability")
-    write_rows(target, columns, ([row[column] for column in columns] for row in aligned))
+    rows = ([row[column] for column in columns] for row in aligned)
+    if target.suffix == ".tmx":
+        write_memory(target, languages, columns, rows)
+    else:
+        write_rows(target, columns, rows)
     return report
 
 

@@ -21,6 +21,7 @@ from tmde.data.language_columns import language_column, language_or_none
 from tmde.data.model_languages import LanguageWatch
 from tmde.documents.cleaning import FEWEST_TEXTS
 from tmde.documents.corpus_writer import checked_output, json_lines_writer
+from tmde.documents.deduplicated_memory import MemoryOutput
 from tmde.documents.deduplication import (
     MIN_DISTINCTNESS,
     MIN_SIMILARITY,
@@ -117,8 +118,9 @@ def dedupe_files(
     Args:
         documents: A file or folder of documents: text (a document a line), CSV, TSV, JSONL or
             parquet, or a folder of texts; `-` is stdin.
-        output: The file of the documents that are kept, with all their columns, .jsonl. Files that
-            exist are replaced.
+        output: The file of the documents that are kept, with all their columns, .jsonl; or .tmx of
+            the texts of two or more columns, `field`. From TMX to TMX, what stays is the same bytes
+            as before. Files that exist are replaced.
         groups: A file of the groups of documents that say the same, .jsonl; None writes none.
         columns: The columns of a table of pairs, such as a translation memory, by the languages of
             their texts: `{"en": "source", "de": "target"}`. Rows are removed whose texts all repeat
@@ -147,7 +149,10 @@ def dedupe_files(
             min_distinctness=min_distinctness,
             **(loading or {}),
         )
-    target = checked_output(output, (".jsonl",), inputs=[documents])
+    target = checked_output(output, (".jsonl", ".tmx"), inputs=[documents])
+    memory = None
+    if target.suffix == ".tmx":
+        memory = MemoryOutput(documents, target, reading.get("field"), columns)
     groups_target = None
     if groups is not None:
         groups_target = checked_output(groups, (".jsonl",), "groups", target, [documents])
@@ -185,7 +190,7 @@ def dedupe_files(
             if columns is not None:
                 texts = _PairedTexts(stored.texts)
             duplicate_groups = finder.groups(texts)
-        _write(stored, duplicate_groups, target, groups_target)
+        _write(stored, duplicate_groups, target, groups_target, memory)
         document_count = len(stored)
         were_identified = stored.languages.null_count > 0
     kinds = Counter(match.kind.value for group in duplicate_groups for match in group.duplicates)
@@ -330,7 +335,11 @@ def _warn_of_unknown_languages(counts: Counter[str], embedder: DocumentEmbedder)
 
 
 def _write(
-    documents: StoredDocuments, groups: list[Group], target: Path, groups_target: Path | None
+    documents: StoredDocuments,
+    groups: list[Group],
+    target: Path,
+    groups_target: Path | None,
+    memory: MemoryOutput | None,
 ) -> None:
     """Write the documents that are kept, and the groups. Files appear when both are written."""
     is_kept = np.ones(len(documents), bool)
@@ -338,8 +347,6 @@ def _write(
         for match in group.duplicates:
             is_kept[match.document] = False
     with ExitStack() as stack:
-        temporary = stack.enter_context(replacing(target))
-        output = stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n"))
         if groups_target is not None:
             write_group = stack.enter_context(json_lines_writer(groups_target))
             for group in groups:
@@ -347,6 +354,11 @@ def _write(
         rows = progress_bar(
             documents.json_rows(), total=len(documents), desc="Writing", unit=" documents"
         )
+        if memory is not None:
+            memory.write(rows, is_kept.tolist())
+            return
+        temporary = stack.enter_context(replacing(target))
+        output = stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n"))
         for row, row_is_kept in zip(rows, is_kept.tolist(), strict=True):
             if row_is_kept:
                 output.write(f"{row}\n")

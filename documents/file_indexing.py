@@ -12,7 +12,14 @@ from typing import Any
 
 from modeling_tmde import TmdeError
 from tmde.data.delimited import Quoting
-from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, text_fields_of
+from tmde.data.documents import (
+    VECTOR_COLUMN,
+    BadRows,
+    Chunk,
+    Documents,
+    InputFormat,
+    text_fields_of,
+)
 from tmde.data.id_places import IdPlaces, Place
 from tmde.data.language_columns import language_column, tell_language_folders
 from tmde.data.languages import check_code, language_of_locale
@@ -88,6 +95,7 @@ def index_files(
     prune: bool = False,
     precision: str | None = None,
     truncate_dim: int | None = None,
+    bad_rows: BadRows = "report",
 ) -> IndexReport:
     """Index documents of files, or update an index.
 
@@ -115,6 +123,8 @@ def index_files(
         prune: Whether documents that are not in the source are deleted.
         precision: How the vectors of a new index are stored, see `DocumentIndex.create`.
         truncate_dim: How many numbers of each vector a new index stores.
+        bad_rows: `"report"` to leave out rows that cannot be read, and say which and why;
+            `"raise"` to stop at the first one.
 
     Raises:
         TmdeError: The source, the index, the model or an option cannot be used.
@@ -148,6 +158,7 @@ def index_files(
                 required={} if id_field is None else {id_field: "--id-field"},
                 left_out=folder,
                 quoting=quoting,
+                bad_rows=bad_rows,
             )
             if language is None:
                 language_field = _find_language_field(documents)

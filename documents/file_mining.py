@@ -26,11 +26,13 @@ from tmde.documents.document_sets import (
     DocumentSet,
     Reading,
     Sides,
+    needed_languages,
     open_embedder_of_sides,
     read_sides,
     unknown_languages_of_sides,
     warn_of_threshold,
 )
+from tmde.documents.memory_writer import write_memory
 from tmde.documents.mining import ChosenTexts, ScoredPairs
 from tmde.documents.neighbors import check_scoring
 from tmde.documents.pair_probabilities import find_calibration, needed_calibration, warn_of_few
@@ -108,7 +110,7 @@ def mine_files(
         a: A file or folder of sentences of one language: text (a sentence a line), CSV, TSV, JSONL
             or parquet; `-` is stdin.
         b: That of the other language.
-        output: The file to write, which is replaced if it exists: .tsv, or .jsonl, which is a
+        output: The file to write, which is replaced if it exists: .tsv, .tmx, or .jsonl, which is a
             parallel corpus if the languages are given.
         model: A folder, a Hub id, or the name of a packaged model; None for the default one.
         loading: Arguments of `DocumentEmbedder.from_pretrained`.
@@ -138,7 +140,7 @@ def mine_files(
             language of a side.
         OSError: There is no such file.
     """
-    target = checked_output(output, (".tsv", ".jsonl"), inputs=(a, b))
+    target = checked_output(output, (".tsv", ".jsonl", ".tmx"), inputs=(a, b))
     model_name = _model_of_vectors(model, vectors_a, vectors_b)
     if optimize_threshold:
         _check_optimization(gold, threshold, max_pairs, min_probability)
@@ -147,8 +149,7 @@ def mine_files(
     check_precision(precision)
     check_share(DEFAULT_SHARE if share is None else share)
     check_min_probability(min_probability)
-    if (language_a is None) != (language_b is None):
-        raise TmdeError("Found one of language_a and language_b, expected both or neither")
+    _check_languages(target, language_a, language_b)
     sides = read_sides(a, b, language_a, language_b, **reading)
     first = Candidates.of(sides[0])
     second = Candidates.of(sides[1])
@@ -207,6 +208,17 @@ def mine_files(
         notes.append(f"{gold}: {quality}")
     notes.append(f"{len(pairs):,} pairs ({scoring}, {retrieval}{_range(pairs)}) -> {output}")
     return MiningReport(len(pairs), best_threshold, quality, notes)
+
+
+def _check_languages(target: Path, language_a: str | None, language_b: str | None) -> None:
+    """Raise `TmdeError` if one language is missing, or both where the output names them."""
+    if (language_a is None) != (language_b is None):
+        raise TmdeError("Found one of language_a and language_b, expected both or neither")
+    if target.suffix == ".tmx" and language_a is None:
+        raise TmdeError(
+            f"output: found {target.name} without languages; a translation memory needs "
+            "language_a and language_b"
+        )
 
 
 def _check_optimization(gold: object, *limits: float | None) -> None:
@@ -458,9 +470,9 @@ class MinedVectors:
 def _write_pairs(
     target: Path, sides: Sides, pairs: ScoredPairs, probabilities: np.ndarray | None
 ) -> None:
-    """Write pairs as TSV or JSONL; JSONL of known languages is a parallel corpus."""
+    """Write pairs as TSV, TMX or JSONL; JSONL of known languages is a parallel corpus."""
     first, second = sides
-    is_corpus = target.suffix == ".jsonl" and first.language is not None
+    is_corpus = target.suffix != ".tsv" and first.language is not None
     scores = {"score": _rounded(pairs.scores)}
     if probabilities is not None:
         scores["probability"] = _rounded(probabilities)
@@ -468,7 +480,11 @@ def _write_pairs(
     if is_corpus:
         columns = ["translation", *scores, "ids"]
     rows = _rows(sides, pairs, list(scores.values()), is_corpus)
-    write_rows(target, columns, rows)
+    if target.suffix == ".tmx":
+        languages = needed_languages(sides, "A translation memory needs")
+        write_memory(target, languages, columns[:-1], (row[:-1] for row in rows))
+    else:
+        write_rows(target, columns, rows)
 
 
 def _rows(

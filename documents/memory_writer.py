@@ -1,11 +1,11 @@
 """Write translation memories, TMX 1.4, that OmegaT and other tools open."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from xml.sax.saxutils import escape, quoteattr
 
 from langcodes import standardize_tag
@@ -60,6 +60,27 @@ def memory_writer(target: Path, languages: Sequence[str]) -> Iterator[WriteUnit]
 
         yield write
         file.write("</body>\n</tmx>\n")
+
+
+def write_memory(
+    target: Path,
+    languages: Sequence[str],
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+) -> None:
+    """Write rows of a parallel corpus as a translation memory; see `memory_writer`.
+
+    Args:
+        target: The file.
+        languages: The languages of the texts.
+        columns: The names of the fields of a row: `translation`, texts by language, and others,
+            which become properties such as `x-score`.
+        rows: The values of each row, in the order of `columns`.
+    """
+    with memory_writer(target, languages) as write:
+        for row in rows:
+            properties = dict(zip(columns, row, strict=True))
+            write(properties.pop("translation"), properties)
 
 
 def tag_of(code: str) -> str:

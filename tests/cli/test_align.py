@@ -106,6 +106,18 @@ def test_the_rows_are_a_corpus(aligned):
     assert load_parallel(str(rows), document_ids=True)["translation"] == translations
 
 
+def test_the_rows_are_a_memory(bag, inputs):
+    options = ["-m", bag, *LANGUAGE_OPTIONS]
+    for name in ("rows.jsonl", "rows.tmx"):
+        ok("align", inputs / "a.jsonl", inputs / "b.jsonl", "--rows", inputs / name, *options)
+    rows = read_rows(inputs / "rows.jsonl")
+    translations = [row["translation"] for row in rows]
+    assert load_parallel(str(inputs / "rows.tmx"))["translation"] == translations
+    text = (inputs / "rows.tmx").read_text()
+    assert 'srclang="de"' in text
+    assert f'<prop type="x-doc-id">{rows[0]["doc_id"]}</prop>' in text
+
+
 def test_the_report(aligned):
     result, _, rows = aligned
     assert result.stdout == ""

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.conftest import ok, read_rows, run, write_rows
+from tmde.data import load_parallel
 from tmde.data.sample import sample_sentences
 from tmde.embedding import DocumentEmbedder
 
@@ -222,3 +223,42 @@ def test_a_name_of_a_file_that_is_not_utf_8(command, bag, tmp_path):
     result = run(command, *sources, *model, "-o", tmp_path / f"other.{suffix}")
     assert result.exit_code == 1
     assert "caf\\xe9/n\\xe9ws.txt, row 1: found the undecodable bytes" in result.stderr
+
+
+# ---- Translation memories
+
+
+def memory_of(rows):
+    units = []
+    for number, row in enumerate(rows):
+        variants = [f'<tuv xml:lang="{code}"><seg>{row[code]}</seg></tuv>' for code in row]
+        units.append(f'\n  <tu  tuid="{number}">{"".join(variants)}</tu>')
+    return units
+
+
+def test_a_memory_stays_one(tmp_path):
+    rows = [{"en": text, "de": f"Deutsch {number // 3}"} for number, text in enumerate(TEXTS)]
+    rows[3]["de"] = "Die Brücke ist bis Freitag gesperrt, sagt die Polizei."
+    rows.append({"fr": "Rien.", "it": "Niente."})
+    frame = '<tmx version="1.4"><header srclang="en"><note>n</note></header><body>{}\n</body></tmx>'
+    units = memory_of(rows)
+    path = tmp_path / "a.tmx"
+    path.write_text(frame.format("".join(units)), encoding="utf-8")
+    out = tmp_path / "unique.tmx"
+    fields = ["--field", "en", "--field", "de"]
+    result = ok("dedupe", path, "-o", out, *fields)
+    assert "3 documents kept" in result.stderr
+    del units[2]
+    assert out.read_text(encoding="utf-8") == frame.format("".join(units))
+
+
+def test_rows_become_a_memory(tmp_path):
+    rows = [{"en": text, "de": f"Deutsch <{number // 3}>"} for number, text in enumerate(TEXTS[:3])]
+    source = write_rows(tmp_path / "a.jsonl", rows)
+    out = tmp_path / "unique.tmx"
+    ok("dedupe", source, "-o", out, "--field", "en", "--field", "de")
+    assert load_parallel(str(out))["translation"][:] == rows[:2]
+    assert 'srclang="en"' in out.read_text()
+    result = run("dedupe", source, "-o", tmp_path / "x.tmx", "--field", "en")
+    assert result.exit_code == 1
+    assert "found x.tmx, a translation memory, and texts of en; expected columns" in result.stderr

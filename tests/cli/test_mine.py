@@ -180,6 +180,12 @@ def test_jsonl_is_a_corpus(bag, inputs):
     assert len(ids) == len(RIGHT)
     corpus = load_parallel(str(out))
     assert {row["de"]: row["en"] for row in corpus["translation"]} == TRANSLATIONS
+    memory = inputs / "out.tmx"
+    ok("mine", inputs / "a.jsonl", inputs / "b.jsonl", "-o", memory, "-m", bag, *options)
+    assert load_parallel(str(memory))["translation"][:] == corpus["translation"][:]
+    assert f'<prop type="x-score">{rows[0]["score"]}</prop>' in memory.read_text()
+    result = run(inputs / "a.txt", inputs / "b.txt", "-o", inputs / "x.tmx", "-m", bag)
+    assert "a translation memory needs --language-a and --language-b" in result.stderr
 
 
 def test_gold_lists(inputs):

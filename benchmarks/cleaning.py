@@ -1,9 +1,9 @@
-"""What `tmde clean` finds of noise that was planted, beside the rules of OpusFilter.
+"""What `tmde clean` finds of noise that was planted, beside the rules of OpusFilter and Bicleaner.
 
-    pip install opusfilter
-    python benchmarks/cleaning.py --data DATA --json benchmarks/results/cleaning.json
+    pip install opusfilter bicleaner-hardrules
+    python benchmarks/cleaning.py --data DATA --catalog keepassxc.jsonl --memory audacity-de.jsonl
 
-A fortieth of the rows gets each of eight kinds of noise, so that a fifth of all rows is bad:
+A sixtieth of the rows gets each of twelve kinds of noise, so that a fifth of all rows is bad:
 
 - wrong language: the second text is one of a third language, the translation if there is one.
 - untranslated: the second text is the first one.
@@ -11,27 +11,37 @@ A fortieth of the rows gets each of eight kinds of noise, so that a fifth of all
 - misaligned: the second text is that of another row.
 - truncated: the second half of the second text is missing.
 - number: a number of the second text is another one.
-- placeholder: both texts have a placeholder, and that of the second is lost or renamed. As many
+- placeholder: both texts have a placeholder, and that of the second is lost or another one. As many
   right rows have one.
-- near duplicate: the row repeats another one, with other case, punctuation and digits.
+- tag: both texts are in bold, and the second lacks an end tag.
+- mojibake: a text in UTF-8 was read as Windows-1252.
+- lost letters: question marks are in place of the letters of a text that ASCII does not have.
+- negation: the second text lacks its "not".
+- near duplicate: the row repeats another one, with other case and punctuation.
 
 Documentation is `DATA/parallel_dev.parquet`, on which the thresholds were chosen. General text is
-`DATA/test/tatoeba.parquet`, on which nothing was. By `--write FOLDER` noisy rows of
-`DATA/parallel` are written for trainings, whose folders `--runs` takes: NAME-SEED, where NAME says
-what text it is. The page of results has the commands.
+`DATA/test/tatoeba.parquet`, on which nothing was. Software strings are catalogs in several
+languages, `--catalog`, as JSONL with a column `translation`. `--memory` counts what is removed of a
+memory as it is, and `--verdicts` has what a reader thought of a sample of that: the rows that are
+right and the rows read, by memory and reason. By `--write FOLDER` noisy rows of `DATA/parallel` are
+written for trainings, whose folders `--runs` takes: NAME-SEED, where NAME says what text it is. The
+page of results has the commands.
 
 The rules of OpusFilter (Aulamo et al. 2020) are its filters of lengths, ratios, long words, HTML,
-alphabet, language (by lingua), punctuation, numerals, similarity and
-repetition with their defaults, and its removal of duplicates.
+alphabet, language (by lingua), punctuation, numerals, similarity and repetition with their
+defaults, and its removal of duplicates. Those of Bicleaner (Ramírez-Sánchez et al. 2020) are the
+default rules of bicleaner-hardrules, without the models of fluency and of vulgar language.
 """
 
 import json as json_format
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -42,9 +52,17 @@ from tmde.documents.cleaning import RowCleaner
 from tmde.documents.pair_checks import near_duplicate_key
 from tmde.embedding import DocumentEmbedder
 
-NOISY_SHARE = 1 / 40  # of the rows, for each kind
-PLACEHOLDERS = ("{name}", "%s", "<b>", "${value}", "{0}")
-OTHER_PLACEHOLDERS = ("", "{nombre}", "{1}", "</i>")
+NOISY_SHARE = 1 / 60  # of the rows, for each kind
+PLACEHOLDERS = ("{name}", "{0}", "{{name}}", "%s", "%(name)s", "%1", "%n", "%@", "$1", "$name")
+PLACEHOLDERS += ("${value}", "@1", "[[1]]", r"\n")
+NEGATIONS = {
+    "de": r" nicht\b",
+    "en": r" not\b|(?<=[a-z])n't\b",
+    "es": r"\bno ",
+    "fr": r"\bne |\bn'| pas\b",
+    "it": r"\bnon ",
+}
+MOST_ROWS = 1500  # of two languages
 FEWEST_WORDS = 6  # of a text that is cut
 DOCUMENTATION_PAIRS = (("de", "en"), ("en", "fr"), ("es", "it"))
 TRAINING_LANGUAGES = ("de", "en", "fr")
@@ -60,17 +78,19 @@ class Row:
         first: The first text.
         second: Its translation.
         third: A text of another language.
+        language: That of the second text.
         noise: The kind of noise; "" if the row is right.
     """
 
     first: str
     second: str
     third: str
+    language: str = ""
     noise: str = ""
 
     def spoiled(self, noise: str, second: str) -> "Row":
         """Return the row with another second text."""
-        return Row(self.first, second, self.third, noise)
+        return replace(self, second=second, noise=noise)
 
 
 Spoil = Callable[[Row, Sequence[Row], random.Random], Row | None]
@@ -126,18 +146,60 @@ def other_number(row: Row, rows: Sequence[Row], generator: random.Random) -> Row
 
 
 def other_placeholder(row: Row, rows: Sequence[Row], generator: random.Random) -> Row | None:
-    """Give both texts a placeholder, and lose or rename that of the second."""
+    """Give both texts a placeholder, and lose that of the second, or put another one there."""
     placeholder = generator.choice(PLACEHOLDERS)
-    other = generator.choice(OTHER_PLACEHOLDERS)
-    second = f"{row.second} {other}".strip()
-    return Row(f"{row.first} {placeholder}", second, row.third, "placeholder")
+    others = ["", "", *(other for other in PLACEHOLDERS if other != placeholder)]
+    second = f"{row.second} {generator.choice(others)}".strip()
+    return replace(row, first=f"{row.first} {placeholder}", second=second, noise="placeholder")
+
+
+def lost_tag(row: Row, rows: Sequence[Row], generator: random.Random) -> Row | None:
+    """Put both texts in bold, and lose the end tag of the second."""
+    return replace(row, first=f"<b>{row.first}</b>", second=f"<b>{row.second}", noise="tag")
+
+
+def mojibake(row: Row, rows: Sequence[Row], generator: random.Random) -> Row | None:
+    """Read a text in UTF-8 as Windows-1252; None if both have ASCII alone."""
+    return _with_other_letters(row, "mojibake", _as_windows_text)
+
+
+def lost_letters(row: Row, rows: Sequence[Row], generator: random.Random) -> Row | None:
+    """Put question marks in place of letters within words; None if both have ASCII alone."""
+    return _with_other_letters(row, "lost letters", _with_question_marks)
+
+
+def _with_other_letters(row: Row, noise: str, spoil: Callable[[str], str]) -> Row | None:
+    """Return the row with one of its texts spoiled; None if neither changes."""
+    second = spoil(row.second)
+    if second != row.second:
+        return row.spoiled(noise, second)
+    first = spoil(row.first)
+    return None if first == row.first else replace(row, first=first, noise=noise)
+
+
+def _as_windows_text(text: str) -> str:
+    letters = re.search(r"[À-ÿ]", text)
+    return text if letters is None else text.encode().decode("cp1252", errors="replace")
+
+
+def _with_question_marks(text: str) -> str:
+    return re.sub(r"(?<=[a-z])[À-ÿ](?=[a-z])", "?", text)
+
+
+def no_negation(row: Row, rows: Sequence[Row], generator: random.Random) -> Row | None:
+    """Take the negation out of the second text; None if it has none."""
+    pattern = NEGATIONS.get(row.language)
+    if pattern is None:
+        return None
+    second = re.sub(pattern, "", row.second)
+    return None if second == row.second else row.spoiled("negation", second)
 
 
 def near_duplicate(row: Row, rows: Sequence[Row], generator: random.Random) -> Row | None:
-    """Repeat another row, which stays before it, with other case, punctuation and digits."""
-    first = re.sub(r"\d", "4", row.first.upper()).rstrip(".!?")
-    second = re.sub(r"\d", "4", row.second.upper()).rstrip(".!?")
-    return Row(first, second, row.third, "near duplicate")
+    """Repeat another row, which stays before it, with other case and punctuation."""
+    first = row.first.upper().rstrip(".!?")
+    second = row.second.upper().rstrip(".!?")
+    return replace(row, first=first, second=second, noise="near duplicate")
 
 
 NOISE: dict[str, Spoil] = {
@@ -148,6 +210,10 @@ NOISE: dict[str, Spoil] = {
     "truncated": truncated,
     "number": other_number,
     "placeholder": other_placeholder,
+    "tag": lost_tag,
+    "mojibake": mojibake,
+    "lost letters": lost_letters,
+    "negation": no_negation,
     "near duplicate": near_duplicate,
 }
 
@@ -181,7 +247,8 @@ def plant(rows: Sequence[Row], seed: int) -> list[Row]:
     for number, row in enumerate(waiting):
         if number < wanted:
             placeholder = generator.choice(PLACEHOLDERS)
-            row = Row(f"{row.first} {placeholder}", f"{row.second} {placeholder}", row.third)
+            first = f"{row.first} {placeholder}"
+            row = replace(row, first=first, second=f"{row.second} {placeholder}")
         right.append(row)
     duplicates = [row for row in noisy if row.noise == "near duplicate"]
     mixed = right + [row for row in noisy if row.noise != "near duplicate"]
@@ -198,8 +265,25 @@ def load_documentation(path: Path, languages: Texts) -> list[Row]:
     for row in translations(path):
         others = [text for code, text in row.items() if text and code not in languages]
         if row[languages[0]] and row[languages[1]] and others:
-            rows.append(Row(row[languages[0]], row[languages[1]], others[0]))
+            rows.append(Row(row[languages[0]], row[languages[1]], others[0], languages[1]))
     return rows
+
+
+def load_catalog(path: Path) -> dict[Texts, list[Row]]:
+    """Return the rows of English and each other language of a catalog of software strings."""
+    translations_of_rows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        translations_of_rows.append(json_format.loads(line)["translation"])
+    codes = sorted({code for row in translations_of_rows for code in row if code != "en"})
+    pairs: dict[Texts, list[Row]] = {}
+    for code in codes:
+        rows = []
+        for row in translations_of_rows:
+            others = [text for other, text in row.items() if other not in ("en", code)]
+            if row.get("en") and row.get(code) and others:
+                rows.append(Row(row["en"], row[code], others[0], code))
+        pairs["en", code] = rows
+    return pairs
 
 
 def load_tatoeba(path: Path) -> dict[Texts, list[Row]]:
@@ -211,7 +295,7 @@ def load_tatoeba(path: Path) -> dict[Texts, list[Row]]:
         others = texts[languages[position - 1]]
         rows = []
         for (first, english), (other, _) in zip(texts[language], others, strict=False):
-            rows.append(Row(english, first, other))
+            rows.append(Row(english, first, other, language))
         pairs["en", language] = rows
     return pairs
 
@@ -266,6 +350,43 @@ def removed_by_opusfilter(rows: Sequence[Row], languages: Texts) -> list[set[str
     return reasons
 
 
+def removed_by_hardrules(rows: Sequence[Row], languages: Texts) -> list[set[str]]:
+    """Return which default rules of bicleaner-hardrules remove each row."""
+    from hardrules.hardrules import Hardrules
+
+    arguments = SimpleNamespace(
+        source_lang=languages[0],
+        target_lang=languages[1],
+        disable_lm_filter=True,
+        disable_porn_removal=True,
+        disable_lang_ident=False,
+        disable_minimal_length=False,
+        lm_threshold=0.5,
+        run_all_rules=True,
+        rules_config=None,
+    )
+    rules = Hardrules(arguments)
+    reasons = []
+    for row in rows:
+        found = rules.wrong_tu(row.first.strip(), row.second.strip()) or []
+        reasons.append({rule.partition("(")[0] for rule in found})
+    return reasons
+
+
+def count_removed(path: Path, model: str) -> dict[str, Any]:
+    """Return how many rows of a memory are removed, and for which reasons."""
+    embedder = DocumentEmbedder.from_pretrained(model)
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        rows.append(json_format.loads(line)["translation"])
+    reasons: Counter[str] = Counter()
+    removed = 0
+    for checked in RowCleaner(embedder, Calibration.from_pretrained(model)).clean(rows):
+        removed += not checked.is_kept
+        reasons.update({finding.reason.value for finding in checked.findings})
+    return {"memory": path.stem, "rows": len(rows), "removed": removed, "reasons": dict(reasons)}
+
+
 # ---- Measures
 
 
@@ -276,7 +397,9 @@ def describe(rows: Sequence[Row], reasons: Sequence[set[str]]) -> dict[str, Any]
         removed = [bool(r) for row, r in zip(rows, reasons, strict=True) if row.noise == noise]
         recall[noise] = [sum(removed), len(removed)]
     is_removed = [bool(found) for found in reasons]
-    right_removed = sum(found for row, found in zip(rows, is_removed, strict=True) if not row.noise)
+    right_reasons = [found for row, found in zip(rows, reasons, strict=True) if not row.noise]
+    right_removed = sum(bool(found) for found in right_reasons)
+    right_repeats = sum(found == {"duplicate"} for found in right_reasons)
     precision = {}
     for reason in sorted({reason for found in reasons for reason in found}):
         with_reason = [row for row, found in zip(rows, reasons, strict=True) if reason in found]
@@ -286,6 +409,7 @@ def describe(rows: Sequence[Row], reasons: Sequence[set[str]]) -> dict[str, Any]
         "rows": len(rows),
         "right": sum(not row.noise for row in rows),
         "right_removed": right_removed,
+        "right_repeats": right_repeats,
         "removed": sum(is_removed),
         "recall": recall,
         "precision": precision,
@@ -315,6 +439,36 @@ def write_training(data: Path, folder: Path, seed: int) -> None:
                 file.write(json_format.dumps(line, ensure_ascii=False) + "\n")
 
 
+def measure(
+    sets: Sequence[tuple[str, dict[Texts, list[Row]]]], models: Sequence[str], seed: int
+) -> list[dict[str, Any]]:
+    """Return what each system removes of each kind of text.
+
+    Args:
+        sets: The kinds of text, several of them more than once, with their rows by languages.
+        models: The models of tmde.
+        seed: That of the noise.
+    """
+    removers: dict[str, Remove] = {
+        "OpusFilter": removed_by_opusfilter,
+        "Bicleaner": removed_by_hardrules,
+    }
+    for name in models:
+        removers[name] = partial(removed_by_tmde, model=name)
+    parts: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for title, pairs in sets:
+        for name, removed_by in removers.items():
+            typer.echo(f"{title}: {name}", err=True)
+            for languages, rows in pairs.items():
+                noisy = plant(rows[:MOST_ROWS], seed)
+                described = describe(noisy, removed_by(noisy, languages))
+                parts.setdefault((title, name), []).append(described)
+    results = []
+    for (title, name), described_parts in parts.items():
+        results.append({"system": name, "text": title} | sum_counts(described_parts))
+    return results
+
+
 def main(
     data: Annotated[Path, typer.Option(help="Folder with parallel_dev.parquet and test/.")],
     model: Annotated[list[str] | None, typer.Option(help="Models of tmde. Repeatable.")] = None,
@@ -323,7 +477,19 @@ def main(
     write: Annotated[
         Path | None, typer.Option(help="Write rows for a training into this folder, and stop.")
     ] = None,
-    runs: Annotated[Path | None, typer.Option(help="Folder of the trainings, NAME-SEED.")] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the trainings, NAME-SEED. Default: those that JSON has."),
+    ] = None,
+    catalog: Annotated[
+        list[Path] | None, typer.Option(help="Software strings in several languages. Repeatable.")
+    ] = None,
+    memory: Annotated[
+        list[Path] | None, typer.Option(help="A memory that is cleaned as it is. Repeatable.")
+    ] = None,
+    verdicts: Annotated[
+        Path | None, typer.Option(help="What a reader thought of rows that were removed.")
+    ] = None,
 ) -> None:
     """Measure what is removed."""
     if write is not None:
@@ -334,23 +500,21 @@ def main(
         rows = load_documentation(data / "parallel_dev.parquet", languages)
         documentation[languages] = rows
     general = load_tatoeba(data / "test" / "tatoeba.parquet")
-    sets = {"documentation": documentation, "general": general}
-    removers: dict[str, Remove] = {"OpusFilter": removed_by_opusfilter}
-    for name in model or ["default"]:
-        removers[name] = partial(removed_by_tmde, model=name)
-    results = []
-    for title, pairs in sets.items():
-        for name, removed_by in removers.items():
-            typer.echo(f"{title}: {name}", err=True)
-            parts = []
-            for languages, rows in pairs.items():
-                noisy = plant(rows, seed)
-                parts.append(describe(noisy, removed_by(noisy, languages)))
-            results.append({"system": name, "text": title} | sum_counts(parts))
+    sets = [("documentation", documentation), ("general", general)]
+    sets += [("software", load_catalog(path)) for path in catalog or []]
+    models = model or ["default"]
+    results = measure(sets, models, seed)
     print(markdown([table_row(result) for result in results]))
     for result in results:
         print(result["system"], result["text"], result["precision"])
-    settings = {"noisy_share": NOISY_SHARE, "seed": seed, "training": read_runs(runs)}
+    memories = [count_removed(path, models[0]) for path in memory or []]
+    settings: dict[str, Any] = {"noisy_share": NOISY_SHARE, "seed": seed, "memories": memories}
+    if verdicts is not None:
+        settings["verdicts"] = json_format.loads(verdicts.read_text(encoding="utf-8"))
+    settings["training"] = read_runs(runs)
+    if runs is None and json is not None and json.exists():
+        known = json_format.loads(json.read_text(encoding="utf-8"))
+        settings["training"] = known["settings"]["training"]
     write_json(json, "cleaning", settings, results)
 
 

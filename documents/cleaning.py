@@ -34,7 +34,6 @@ from tmde.documents.pair_checks import (
     log_length_ratio,
     near_duplicate_key,
     spoken_text,
-    without_code,
 )
 from tmde.documents.placeholders import Placeholders
 from tmde.documents.unit_rows import UnitRows
@@ -185,7 +184,7 @@ class RowCleaner:
                 finding = Finding(Reason.NO_LETTERS, (language,), 1.0, text)
             else:
                 others = [other for code, other in row.original.items() if code != language]
-                damage = encoding_damage(without_code(text), without_code(" ".join(others)))
+                damage = encoding_damage(text, " ".join(others))
                 if damage is not None:
                     finding = Finding(Reason.ENCODING, (language,), 1.0, damage)
             if finding is not None and finding.reason in self.reasons:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tmde.documents.pair_checks import without_code, without_mnemonics
+
 # A letter that an encoding did not have: f?r, gr??er. Before a capital, a space may be missing.
 _LOST_LETTER = re.compile(r"[^\W\d_]*[^\W\d_]\?{1,2}[^\W\d_A-Z]\w*")
 _REPLACEMENT = "\ufffd"
@@ -13,7 +15,7 @@ def encoding_damage(text: str, other: str) -> str | None:
     """Return a word or a part of a text that was read or written in a wrong encoding; None if none.
 
     Args:
-        text: The text, without addresses and other code, in which "?" means something else.
+        text: The text.
         other: Its translation. A question mark within a word of both is no damage.
 
     Example:
@@ -24,8 +26,8 @@ def encoding_damage(text: str, other: str) -> str | None:
     """
     if _REPLACEMENT in text:
         return _REPLACEMENT
-    lost = _LOST_LETTER.search(text)
-    if lost is not None and not _LOST_LETTER.search(other):
+    lost = _LOST_LETTER.search(without_code(without_mnemonics(text)))
+    if lost is not None and not _LOST_LETTER.search(without_code(without_mnemonics(other))):
         return lost[0]
     if text.isascii():
         return None

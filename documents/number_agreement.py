@@ -15,6 +15,7 @@ _TWELVE_HOUR_TIME = re.compile(r"(?<!\d)(1[0-2]|0?[1-9])(:\d\d)?\s*([ap])\.?m\b"
 _DECIMAL = re.compile(r"(?<![\d.,])(\d[\d.,]*)([.,])(\d+)(?![.,]?\d)")
 # i18n, k8s and W3C have names for words; "1h30m" begins with a number.
 _WORD_WITH_DIGITS = re.compile(r"(?<!\w)[^\W\d_]+\d+[^\W\d_]+(?!\w)")
+_THIN_SPACE = "\u2009"  # It separates groups of digits in French.
 _SCALED = re.compile(r"(?<![\d.,])(\d+(?:[.,]\d+)?)[\s\u00a0\u202f]?([^\W\d_]{2,})")
 _GROUP = 3  # digits
 _SPELLED_LANGUAGES = frozenset(("de", "en", "es", "fr", "it", "nl", "pt"))
@@ -89,7 +90,7 @@ def differing_numbers(
     A number up to twelve may be a word in the other text, unless that has another number in its
     place. The hour of 6 pm may be 6 or 18. In Dutch, English, French, German, Italian, Portuguese
     and Spanish, larger numbers may be words too, and millions be abbreviated. The zeros of 3.50 and
-    the digits of a word such as i18n do not count.
+    the digits of a word such as i18n, which the other text may have spelled out, do not count.
 
     Args:
         first: A text, without placeholders.
@@ -112,8 +113,11 @@ def differing_numbers(
         >>> differing_numbers("1,5 Mio. in zwanzig Tagen", "1,500,000 in 20 days", ("de", "en"))
         ([], [])
     """
-    first = _WORD_WITH_DIGITS.sub(" ", first)
-    second = _WORD_WITH_DIGITS.sub(" ", second)
+    first = first.replace(_THIN_SPACE, " ")
+    second = second.replace(_THIN_SPACE, " ")
+    if bool(_WORD_WITH_DIGITS.search(first)) != bool(_WORD_WITH_DIGITS.search(second)):
+        first = _WORD_WITH_DIGITS.sub(" ", first)
+        second = _WORD_WITH_DIGITS.sub(" ", second)
     differing = _only_in_each(first, second)
     if differing == ([], []):
         return differing

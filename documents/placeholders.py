@@ -27,7 +27,7 @@ STYLES = {
     # {name}, {0, number}, {count, plural, ...}
     "icu": r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|number|date|time|choice)\b | \{\w+\}",
     "shell": r"\$\{[^{}\s]*\} | \$[A-Za-z_]\w*(?:[.|]\w+)* | \$\d{1,2}(?![\d.,]*\d)",  # $1, $name
-    "at": r"(?<![\w.])@(?:\d{1,2}(?!\d)|[A-Za-z_]\w*@?)",  # @1, @name, @NAME@
+    "at": r"(?<![\w.])@(?:\d{1,2}(?!\d)|[A-Za-z_]\w*@)",  # @1, @NAME@; people are @mentioned
     "mustache": r"\{\{\{?\s*[\w.\#/^&!-]+\s*\}?\}\}",  # {{name}}
     "brackets": r"\[\[(?:\d+|\w*[_.]\w*)\]\]",  # [[1]]; [[Haus]] is a link of a wiki
     "escapes": r"\\[nrt]",  # \n, as two characters

@@ -60,6 +60,8 @@ FRENCH = "Le pont est fermé jusqu'à vendredi en raison de travaux."
         ("Version 1.2.30", "version 1.2.3", (["30"], ["3"])),
         ("Text in i18n", "Text der Internationalisierung", ([], [])),
         ("W3C und 1h30m", "W3C, 1 h 45", (["30"], ["45"])),
+        ("die Datei Epson90III", "the file Epson95III", (["90"], ["95"])),
+        ("< 1000", "moins de 1\u2009000", ([], [])),
     ],
 )
 def test_differing_numbers(first, second, expected):
@@ -296,6 +298,9 @@ def test_words_of_the_memory_are_in_its_language():
         ("Das MÃ¼nchner Haus", "The house in Munich", "MÃ¼nchner"),
         ("Haus \ufffd offen", "House open", "\ufffd"),
         ("Für Größe und Café, «ça va» – naïve Ångström", "For size", None),
+        ("Alles au_sw?hlen", "Select _All", "ausw?hlen"),
+        ("ProprietÃ\u00a0", "Properties", "ProprietÃ\u00a0"),
+        ("Siehe index.php?name=x", "See it", None),
         ("Was?Nein", "What? No", None),
         ("Suche a?b", "Search a?b", None),
         ("Привет, мир – 漢字", "Hello", None),

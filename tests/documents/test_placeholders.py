@@ -75,7 +75,7 @@ def test_every_style_is_seen_alone_and_with_the_others(style, placeholder, other
         ("{count:n} Dateien", "{count:,} files"),
         ("Fehler.~%Wählen Sie", "Error.~%Select"),
         ("[[Haus]] am See", "[[house]] at the lake"),
-        ("Wer? Ich.", "Who? Me."),
+        ("Ohne @Erwähnungen", "Without @mentions"),
     ],
 )
 def test_what_is_translated_or_written_otherwise_is_no_difference(first, second):

@@ -76,7 +76,8 @@ def align(options: AlignOptions) -> None:
     are any.
 
     A and B are text (one document a line), CSV, TSV, JSONL or parquet with a column "text", all but
-    parquet also gzipped; or folders of .txt and .md files (one document each) or of such tables.
+    parquet also gzipped; one page of Markdown or HTML; or folders of .txt, .md and .html files (one
+    document each) or of such tables. Markup and code blocks are left out.
 
         tmde align german.jsonl english.jsonl -o pairs.tsv
 

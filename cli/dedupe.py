@@ -87,8 +87,8 @@ def dedupe(options: DedupeOptions) -> None:
         tmde dedupe memory.tmx -o unique.tmx --field en --field de
 
     DOCS is text (one document a line), CSV, TSV, JSONL or parquet with a column "text", all but
-    parquet also gzipped; or a folder of .txt and .md files (one document each; folders de/, en/ ...
-    name the language) or of such tables. OUT has all their columns.
+    parquet also gzipped; or a folder of .txt, .md and .html files (one document each, without
+    markup; folders de/, en/ ... name the language) or of such tables. OUT has all their columns.
     """
     common.check_output(options.output, options.overwrite, [".jsonl", ".tmx"])
     if options.groups is not None:

@@ -59,8 +59,8 @@ def embed(options: EmbedOptions) -> None:
 
     INPUT is text (one document a line; an empty line is an empty document, so that row i is line
     i), CSV, TSV, JSONL or parquet with a column "text", all but parquet also gzipped; or a folder
-    of .txt and .md files (one document each) or of such tables. Parquet output keeps the columns of
-    the input and adds "embedding".
+    of .txt, .md and .html files (one document each, without markup) or of such tables. Parquet
+    output keeps the columns of the input and adds "embedding".
 
         tmde embed news.txt -o news.npy
 

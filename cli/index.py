@@ -61,9 +61,9 @@ def index(options: IndexOptions) -> None:
     documents, the work is on disk: after an interruption, the same command goes on.
 
     DOCS is text (one document a line), CSV, TSV, JSONL or parquet with a column "text", all but
-    parquet also gzipped; or a folder of .txt and .md files (one document each; folders de/, en/ ...
-    name the language) or of such tables. A column called language, lang, locale or the like is
-    taken as the language if it holds codes.
+    parquet also gzipped; or a folder of .txt, .md and .html files (one document each, without
+    markup; folders de/, en/ ... name the language) or of such tables. A column called language,
+    lang, locale or the like is taken as the language if it holds codes.
 
         tmde index news.jsonl -o news.index
 

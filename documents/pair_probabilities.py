@@ -8,6 +8,7 @@ from typing import Any
 from modeling_tmde import TmdeError
 from tmde.documents.calibration import Calibration
 from tmde.documents.calibration_fit import FEWEST_PAIRS
+from tmde.documents.packaged_calibrations import packaged_calibration
 from tmde.embedding import DocumentEmbedder
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,11 @@ def needed_calibration(
     if calibration is not None:
         chosen = Calibration.load(calibration)
     elif model is not None:
-        chosen = Calibration.from_pretrained(model, (loading or {}).get("revision"))
+        revision = (loading or {}).get("revision")
+        packaged = None
+        if embedder is not None and Calibration.find(model, revision) is None:
+            packaged = packaged_calibration(embedder)
+        chosen = packaged or Calibration.from_pretrained(model, revision)
     else:
         raise TmdeError(
             "Probabilities need a calibration: give calibration=FILE, a file that `tmde calibrate` "
@@ -54,8 +59,12 @@ def find_calibration(
     if model is None:
         return None
     calibration = Calibration.find(model, (loading or {}).get("revision"))
-    if calibration is None or embedder is None:
+    if embedder is None:
         return calibration
+    if calibration is None:
+        calibration = packaged_calibration(embedder)
+    if calibration is None:
+        return None
     try:
         calibration.check_embedder(embedder)
     except TmdeError as error:

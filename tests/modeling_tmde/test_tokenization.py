@@ -370,15 +370,15 @@ def ciphered():
 @pytest.fixture(scope="module")
 def greek_unigram(unigram, ciphered):
     old_texts = {"de": [" ".join(WORDS["de"])] * 20}
-    return extend_tokenizer(unigram, {"el": ciphered}, 60, old_texts)
+    return extend_tokenizer(unigram, {"el": ciphered}, 300, old_texts)
 
 
 def test_a_unigram_gets_tokens_of_another_script(unigram, greek_unigram, ciphered):
     assert unknown_share(unigram, ciphered) > 0.5
     assert unknown_share(greek_unigram, ciphered) == 0
-    assert len(greek_unigram) == len(unigram) + 60
+    assert len(unigram) + 200 < len(greek_unigram) <= len(unigram) + 300
     tokens = sum(len(ids(greek_unigram, text)) for text in ciphered)
-    assert tokens < 0.7 * sum(map(len, ciphered))
+    assert tokens < 0.6 * sum(map(len, ciphered))
 
 
 def test_old_entries_of_a_unigram_stay(unigram, greek_unigram):

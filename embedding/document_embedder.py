@@ -1046,7 +1046,7 @@ class DocumentEmbedder(SentenceTransformer):
             )
         revision = getattr(self.model.config, "_commit_hash", None)
         model = open_decoder(self.model.name_or_path, revision)
-        vectors = torch.atleast_2d(torch.as_tensor(np.asarray(embeddings)))  # (n, d)
+        vectors = torch.from_numpy(np.atleast_2d(np.asarray(embeddings)))  # (n, d)
         texts: list[str] = []
         for batch in vectors.split(batch_size):
             token_ids = model.generate(

@@ -444,6 +444,15 @@ def test_words_without_case_and_accents(query, expected, words_index):
     assert ids_of(words_index.search(query, mode="words")) == expected
 
 
+def test_words_with_invisible_characters_are_found(tmp_path):
+    index = DocumentIndex.create(tmp_path / "index", dimension=2)
+    index.upsert(["1"], ["The bri\u00addge is o\u200bpen."], vectors=np.eye(2)[:1])
+    for query in ("bridge open", "bri\u2060dge"):
+        assert ids_of(index.search(query, mode="words")) == ["1"]
+    with pytest.raises(TmdeError, match="not empty"):
+        index.upsert(["2"], ["\ufeff\u200b "], vectors=np.eye(2)[:1])
+
+
 LONG_WORD = "Rindfleischetikettierungsüberwachungsaufgabenübertragungsgesetz"
 TEXTS_BY_LANGUAGE = {
     "zh": "人人生而自由，在尊严和权利上一律平等。",

@@ -268,12 +268,16 @@ def _weak_below(index: "DocumentIndex", mode: str) -> float | None:
 def _print_json(query: str, hits: Sequence["Hit"]) -> None:
     """Print one JSON object a line for each hit, without its whole text.
 
-    The metadata are all other columns of the document.
+    The metadata are all other columns of the document. A document of several passages has its
+    nearest passage and the headings above that.
     """
     for rank, hit in enumerate(hits, 1):
         row: dict[str, Any] = {"query": query, "rank": rank}
+        left_out = ["text"]
+        if hit.passage == hit.text:
+            left_out += ["passage", "heading"]
         for name, value in vars(hit).items():
-            if name != "text":
+            if name not in left_out:
                 row[name] = value
         typer.echo(json.dumps(row, ensure_ascii=False))
 

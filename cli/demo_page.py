@@ -5,6 +5,7 @@ Everything that comes from documents is escaped.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +41,10 @@ _STAR = {
     "color": _MARK_COLOR,
     "line": {"width": 1.5, "color": "white"},
 }
+# In pixels: the map, and the numbers of its rings.
+_MAP_PIXELS = 500
+_CHARACTER_WIDTH = 9
+_LABEL_HEIGHT = 18
 _LAYOUT = {
     "margin": {"l": 0, "r": 0, "t": 8, "b": 8},
     "paper_bgcolor": "rgba(0,0,0,0)",
@@ -131,20 +136,70 @@ def _draw_result(
 ) -> None:
     """Draw the hits of a search as numbered rings, and its query as a star.
 
-    Translations stand close together, so a document has one ring.
+    Translations stand close together, so a document has one ring. Rings that are close share one
+    label with all their numbers.
     """
     rows = []
     numbers = []
     for number, hit in enumerate(result.hits, 1):
         if hit.id in row_of_id:
             rows.append(row_of_id[hit.id])
-            numbers.append(str(number))
+            numbers.append(number)
+    labels = ring_labels(_pixels(collection.map.places)[rows], numbers)
     _draw(figure, "hits", collection.map.places[rows], hover_texts[rows], _RING)
     figure.data[-1].update(
-        mode="markers+text", text=numbers, textposition="top center", textfont={"size": 14}
+        mode="markers+text", text=labels, textposition="top center", textfont={"size": 14}
     )
     query_text = str(HTML.hover_query(result.query))
     _draw(figure, "query", result.place[None], [query_text], _STAR)
+
+
+def _pixels(places: np.ndarray) -> np.ndarray:
+    """Return about where places, (documents, 2), stand on the page before a user zooms."""
+    extent = float(np.ptp(places, axis=0).max())
+    if extent == 0:
+        return np.zeros_like(places)
+    return places / extent * _MAP_PIXELS
+
+
+def ring_labels(points: np.ndarray, numbers: Sequence[int]) -> list[str]:
+    """Return the labels of rings, of which none covers another.
+
+    Labels that would overlap become one, of several numbers, which stands at the first of their
+    rings; the others have none.
+
+    Args:
+        points: The places of n rings, in pixels, (n, 2).
+        numbers: Their numbers, rising.
+    """
+    # The rings of each label, that of its place first.
+    labels = [[ring] for ring in range(len(numbers))]
+    joined = _overlapping_labels(points, numbers, labels)
+    while joined is not None:
+        first, second = joined
+        labels[first] += labels.pop(second)
+        joined = _overlapping_labels(points, numbers, labels)
+    texts = [""] * len(numbers)
+    for rings in labels:
+        texts[rings[0]] = _label_text(numbers, rings)
+    return texts
+
+
+def _label_text(numbers: Sequence[int], rings: Sequence[int]) -> str:
+    return ", ".join(str(numbers[ring]) for ring in sorted(rings))
+
+
+def _overlapping_labels(
+    points: np.ndarray, numbers: Sequence[int], labels: Sequence[Sequence[int]]
+) -> tuple[int, int] | None:
+    """Return the first two labels that overlap; None if no two do."""
+    for first, second in itertools.combinations(range(len(labels)), 2):
+        texts = [_label_text(numbers, labels[label]) for label in (first, second)]
+        width = _CHARACTER_WIDTH * (len(texts[0]) + len(texts[1])) / 2
+        offset = np.abs(points[labels[first][0]] - points[labels[second][0]])  # (2,)
+        if offset[0] < width + _CHARACTER_WIDTH and offset[1] < _LABEL_HEIGHT:
+            return first, second
+    return None
 
 
 def _hover_texts(collection: Collection) -> np.ndarray:

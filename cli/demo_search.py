@@ -12,7 +12,7 @@ import numpy as np
 from modeling_tmde import TmdeError
 from tmde.cli.demo_collection import DOCUMENT_FIELD, Collection, as_text
 from tmde.documents.index import Hit, Mode
-from tmde.documents.snippets import nearest_sentences, shortened
+from tmde.documents.snippets import nearest_sentences, shortened, without_markup
 
 SNIPPET_WIDTH = 300  # characters
 
@@ -156,12 +156,7 @@ class Searcher:
 
     def _hits(self, ids: list[str], vector: np.ndarray) -> list[Hit]:
         """Return documents with their cosines to a vector, (d,)."""
-        index = self.collection.index
-        cosines = index.vectors(ids) @ vector  # (ids,)
-        hits = []
-        for hit, cosine in zip(index.documents(ids), cosines.tolist(), strict=True):
-            hits.append(replace(hit, score=cosine))
-        return hits
+        return self.collection.index.documents(ids, vector)
 
     def _with_translations(
         self, hits: Sequence[Hit], k: int, vector: np.ndarray, languages: Sequence[str]
@@ -198,13 +193,14 @@ class Searcher:
         texts = []
         languages = []
         for hit in hits:
-            texts.append(hit.text)
+            texts.append(hit.passage)
             languages.append(hit.metadata.get("language"))
         embedder = self.collection.index.embedder
         sentences = nearest_sentences(texts, languages, vector, embedder)
         hit_of_id = {}
         for hit, sentence in zip(hits, sentences, strict=True):
-            hit_of_id[hit.id] = replace(hit, snippet=shortened(sentence, SNIPPET_WIDTH))
+            snippet = shortened(without_markup(sentence), SNIPPET_WIDTH)
+            hit_of_id[hit.id] = replace(hit, snippet=snippet)
         result = []
         for family in families:
             result.append([hit_of_id[hit.id] for hit in family])

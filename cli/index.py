@@ -43,6 +43,14 @@ class IndexOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
             help="Of the vectors of a new index: 4 or 2 bytes (float16) a number. Default: float32."
         ),
     ] = None
+    passages: Annotated[
+        bool | None,
+        Option(
+            "--passages/--no-passages",
+            help="Whether a document of a new index has a vector for each passage, or one for its "
+            "whole text. Default: passages.",
+        ),
+    ] = None
     truncate_dim: Annotated[
         int | None,
         Option(
@@ -64,6 +72,9 @@ def index(options: IndexOptions) -> None:
     parquet also gzipped; or a folder of .txt, .md and .html files (one document each, without
     markup; folders de/, en/ ... name the language) or of such tables. A column called language,
     lang, locale or the like is taken as the language if it holds codes.
+
+    A document has a vector for each passage: a section (a heading `#` of Markdown), or a part of
+    it of up to 500 characters. A search finds documents by their nearest passages.
 
         tmde index news.jsonl -o news.index
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 WEAK_COSINE = 0.2
 # A table takes the width that it needs, up to this one, where no terminal limits it.
 _PIPED_WIDTH = 10_000
+_FIELDS_OF_DOCUMENTS = ("language", "title")  # They stand with the document.
+_MOST_FIELDS = 3  # that have a column in a table of hits
 _LISTED_VALUES = 20  # of a field, in the message of a filter that matches nothing
 
 
@@ -89,8 +91,10 @@ def search(options: SearchOptions) -> None:
 
     The score is the cosine of query and document; with --mode words it is BM25. With --mode both
     it is the cosine in standard deviations above the mean, plus 0.15 BM25. The snippet is the
-    sentence, among a document's first 256, that is nearest to the query; with --mode words, that
-    with most words of it. A hit of `default` is marked as weak if its cosine is below 0.2.
+    sentence of a document's nearest passage that is nearest to the query; with --mode words, that
+    with most words of it. Up to three other fields of a document are shown beside it, such as the
+    target of a translation memory, and all of them with --json. A hit of `default` is marked as
+    weak if its cosine is below 0.2.
 
         tmde search "a bridge is closed" news.index -k 5 --filter language=de
 
@@ -143,7 +147,7 @@ def search(options: SearchOptions) -> None:
             _print_json(text, hits)
             continue
         title = text if len(queries) > 1 else None
-        _print_table(title, hits, options.mode, weak_below)
+        _print_table(title, hits, options.mode, weak_below, options.snippet_width)
     if not options.as_json and options.mode != "words" and index.settings is not None:
         suggest_accurate(index.model_name, "An index made by `tmde index ... -m accurate`")
 
@@ -266,17 +270,28 @@ def _weak_below(index: "DocumentIndex", mode: str) -> float | None:
 
 
 def _print_json(query: str, hits: Sequence["Hit"]) -> None:
-    """Print one JSON object a line for each hit, without its whole text."""
+    """Print one JSON object a line for each hit, without its whole text.
+
+    The metadata are all other columns of the document. A document of several passages has its
+    nearest passage and the headings above that.
+    """
     for rank, hit in enumerate(hits, 1):
         row: dict[str, Any] = {"query": query, "rank": rank}
+        left_out = ["text"]
+        if hit.passage == hit.text:
+            left_out += ["passage", "heading"]
         for name, value in vars(hit).items():
-            if name != "text":
+            if name not in left_out:
                 row[name] = value
         typer.echo(json.dumps(row, ensure_ascii=False))
 
 
 def _print_table(
-    query: str | None, hits: Sequence["Hit"], mode: str, weak_below: float | None
+    query: str | None,
+    hits: Sequence["Hit"],
+    mode: str,
+    weak_below: float | None,
+    width: int,
 ) -> None:
     """Print the hits of a query as a table, under the query if there are several.
 
@@ -285,6 +300,7 @@ def _print_table(
         hits: The hits, best first.
         mode: What the search went by.
         weak_below: The score below which a hit is marked as weak; None if none is.
+        width: The characters of a value of another column, as of a snippet.
     """
     console = _table_console()
     if query is not None:
@@ -297,23 +313,52 @@ def _print_table(
     for title in ("", "score", "language"):
         table.add_column(title, no_wrap=True)
     table.add_column("document", overflow="fold", ratio=1)
+    field_names = _other_fields(hits) if width else []
+    for name in field_names:
+        table.add_column(escape(name), overflow="fold")
     for rank, hit in enumerate(hits, 1):
         language = escape(str(hit.metadata.get("language") or ""))
         score = f"{hit.score:.3f}"
         if weak_below is not None and hit.score < weak_below:
             score += " weak"
-        table.add_row(str(rank), score, language, _describe_document(hit))
+        values = [_shown_value(hit.metadata.get(name), width) for name in field_names]
+        table.add_row(str(rank), score, language, _describe_document(hit), *values)
     console.print(table)
     if weak_below is not None and hits[0].score < weak_below:
         console.print(f"No document fits well: all scores are below {weak_below}.")
 
 
+def _other_fields(hits: Sequence["Hit"]) -> list[str]:
+    """Return the fields of hits that have columns of their own, at most three.
+
+    Of a translation memory, this is the other language.
+    """
+    names: dict[str, None] = {}
+    for hit in hits:
+        for name, value in hit.metadata.items():
+            if name not in _FIELDS_OF_DOCUMENTS and value is not None:
+                names[name] = None
+    return list(names)[:_MOST_FIELDS]
+
+
+def _shown_value(value: object, width: int) -> str:
+    """Return a value of a field as one line of at most `width` characters."""
+    if value is None:
+        return ""
+    line = " ".join(str(value).split())
+    if len(line) > width:
+        line = line[: width - 1].rstrip() + "…"
+    return escape(line)
+
+
 def _describe_document(hit: "Hit") -> str:
-    """Return title, snippet and id of a document, one a line."""
+    """Return title, headings, snippet and id of a document, one a line."""
     lines = []
     title = hit.metadata.get("title")
     if title:
         lines.append(f"[bold]{escape(str(title))}[/bold]")
+    if hit.heading:
+        lines.append(f"[italic]{escape(hit.heading)}[/italic]")
     if hit.snippet:
         lines.append(escape(hit.snippet))
     lines.append(f"[dim]{escape(hit.id)}[/dim]")

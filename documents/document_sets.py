@@ -303,16 +303,29 @@ def places_of(chunk: Chunk) -> list[Place]:
     return list(zip(chunk.files, chunk.numbers, strict=True))
 
 
-def default_ids(chunk: Chunk) -> list[str]:
+def default_ids(chunk: Chunk, start: str | os.PathLike[str] | None = None) -> list[str]:
     """Return the ids of documents that have none: their file and row.
 
     The file is its whole path: files of one name in two folders keep their documents apart.
     `./news.txt` is `news.txt`.
+
+    Args:
+        chunk: The documents.
+        start: The folder that paths are relative to, so that it does not matter how they were
+            typed; None leaves them as they were typed.
     """
+    path_of_file = {}
+    for file in set(chunk.files):
+        path_of_file[file] = os.path.normpath(file) if start is None else path_from(start, file)
     ids = []
     for file, number in zip(chunk.files, chunk.numbers, strict=True):
-        ids.append(f"{os.path.normpath(file)}:{number}")
+        ids.append(f"{path_of_file[file]}:{number}")
     return ids
+
+
+def path_from(start: str | os.PathLike[str], path: str) -> str:
+    """Return a path relative to a folder, the same however both were typed."""
+    return os.path.relpath(os.path.realpath(path), os.path.realpath(start))
 
 
 def open_embedder_of_sides(

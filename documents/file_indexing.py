@@ -24,7 +24,7 @@ from tmde.data.id_places import IdPlaces, Place
 from tmde.data.language_columns import language_column, tell_language_folders
 from tmde.data.languages import check_code, language_of_locale
 from tmde.data.model_languages import LanguageWatch
-from tmde.documents.document_sets import checked_ids, default_ids, places_of
+from tmde.documents.document_sets import checked_ids, default_ids, path_from, places_of
 from tmde.documents.index import Changes, DocumentIndex
 from tmde.documents.index_settings import SETTINGS
 from tmde.embedding.loading import errors_about
@@ -96,6 +96,7 @@ def index_files(
     precision: str | None = None,
     truncate_dim: int | None = None,
     bad_rows: BadRows = "report",
+    passages: bool | None = None,
 ) -> IndexReport:
     """Index documents of files, or update an index.
 
@@ -125,6 +126,8 @@ def index_files(
         truncate_dim: How many numbers of each vector a new index stores.
         bad_rows: `"report"` to leave out rows that cannot be read, and say which and why;
             `"raise"` to stop at the first one.
+        passages: Whether a document of a new index has a vector for each passage, or one for its
+            whole text; None for passages.
 
     Raises:
         TmdeError: The source, the index, the model or an option cannot be used.
@@ -143,7 +146,7 @@ def index_files(
     ):
         if path is None:
             index = DocumentIndex.open(folder)
-            _check_sizes(index, precision, truncate_dim)
+            _check_sizes(index, precision, truncate_dim, passages)
             stack.enter_context(index.writing())
             deleted = index.delete(delete)
         else:
@@ -162,13 +165,14 @@ def index_files(
             )
             if language is None:
                 language_field = _find_language_field(documents)
-            index = _open_or_create(folder, model, loading, precision, truncate_dim)
+            index = _open_or_create(folder, model, loading, precision, truncate_dim, passages)
             id_field = _find_id_field(id_field, documents, index)
             stack.enter_context(index.writing())
             deleted = index.delete(delete, missing_ok=True)
             reader = _RowReader(
                 id_field=id_field,
-                id_prefix=_find_id_prefix(documents, id_field),
+                id_prefix=_find_id_prefix(documents, id_field, folder.parent),
+                start=None if documents.name == "stdin" else folder.parent,
                 language=None if language is None else language_of_locale(language),
                 language_field=language_field,
                 left_out=_metadata_left_out(text_fields_of(field), id_field),
@@ -222,10 +226,11 @@ def _open_or_create(
     loading: Mapping[str, Any],
     precision: str | None,
     truncate_dim: int | None,
+    passages: bool | None,
 ) -> DocumentIndex:
     if (folder / SETTINGS).exists():
         index = open_index(folder, model, loading)
-        _check_sizes(index, precision, truncate_dim)
+        _check_sizes(index, precision, truncate_dim, passages)
         return index
     embedder = open_embedder(model or DEFAULT_MODEL, {"long_documents": "sentences", **loading})
     return DocumentIndex.create(
@@ -234,11 +239,21 @@ def _open_or_create(
         revision=loading.get("revision"),
         precision=precision or "float32",
         truncate_dim=truncate_dim,
+        passages=passages is not False,
     )
 
 
-def _check_sizes(index: DocumentIndex, precision: str | None, truncate_dim: int | None) -> None:
-    """Raise TmdeError if the vectors of an index have another size than the one asked for."""
+def _check_sizes(
+    index: DocumentIndex, precision: str | None, truncate_dim: int | None, passages: bool | None
+) -> None:
+    """Raise TmdeError if an index has other vectors than those that are asked for."""
+    if passages is not None and passages != index.has_passages:
+        made_of = "passages" if index.has_passages else "whole documents"
+        option = "--passages" if passages else "--no-passages"
+        raise TmdeError(
+            f"{index.folder}: found vectors of {made_of}; leave {option} out, or make another "
+            f"index: `tmde index FILE -o NEW_FOLDER {option}`"
+        )
     stored = {"--precision": index.precision, "--truncate-dim": index.stored_dimension}
     for option, value in (("--precision", precision), ("--truncate-dim", truncate_dim)):
         if value is not None and value != stored[option]:
@@ -267,14 +282,20 @@ def _find_id_field(id_field: str | None, documents: Documents, index: DocumentIn
     return None
 
 
-def _find_id_prefix(documents: Documents, id_field: str | None) -> str:
+def _find_id_prefix(documents: Documents, id_field: str | None, start: Path) -> str:
     """Return what is put before the ids of documents: their folder, if their names are the ids.
 
-    So files of one name in two folders keep their documents apart.
+    So files of one name in two folders keep their documents apart. The folder is relative to the
+    one that the index is in: it is the same from wherever it is indexed, and both can be moved.
+
+    Args:
+        documents: The documents.
+        id_field: The column of the ids.
+        start: The folder that the index is in.
     """
     if documents.text_folder is None or id_field != "id":
         return ""
-    return os.path.normpath(documents.text_folder.folder) + "/"
+    return path_from(start, documents.text_folder.folder) + "/"
 
 
 def _find_language_field(documents: Documents) -> str | None:
@@ -332,6 +353,7 @@ class _RowReader:
     Attributes:
         id_field: The column of the ids; None if there is none.
         id_prefix: What is put before the ids.
+        start: The folder that files are relative to in ids; None leaves their names as they are.
         language: The language of all documents; None if it was not named.
         language_field: The column of the languages; None if there is none.
         left_out: The columns that are no metadata.
@@ -339,6 +361,7 @@ class _RowReader:
 
     id_field: str | None
     id_prefix: str
+    start: Path | None
     language: str | None
     language_field: str | None
     left_out: set[str]
@@ -352,7 +375,7 @@ class _RowReader:
         id_places = IdPlaces()
         for chunk in chunks:
             if self.id_field is None:
-                ids = default_ids(chunk)
+                ids = default_ids(chunk, self.start)
             else:
                 names = checked_ids(chunk, self.id_field, id_places)
                 ids = [self.id_prefix + name for name in names]

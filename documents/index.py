@@ -46,11 +46,14 @@ from tmde.documents.index_settings import (
     write_settings,
 )
 from tmde.documents.index_table import TABLE, VECTOR_TYPES, DocumentTable, InvertedFile
+from tmde.documents.passages import heading_at, split_passages
 from tmde.documents.snippets import (
     MOST_CHARACTERS,
+    matching_passage,
     matching_sentences,
     nearest_sentences,
     shortened,
+    without_markup,
 )
 from tmde.documents.unit_rows import unit_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder, EncodeReport
@@ -74,8 +77,12 @@ class Hit:
             [`~tmde.documents.fusion`].
         id: Its id.
         text: Its text.
-        snippet: Its sentence nearest to the query; in mode "words" the one with most of its words.
+        snippet: The sentence of its passage nearest to the query; in mode "words" the one with most
+            of its words.
         metadata: Its metadata.
+        passage: Its passage nearest to the query; in mode "words" the one with most of its words.
+            The whole text if it is one passage.
+        heading: The headings that the passage stands under, as one line; "" without one.
     """
 
     score: float
@@ -83,6 +90,8 @@ class Hit:
     text: str
     snippet: str
     metadata: dict[str, Any]
+    passage: str = ""
+    heading: str = ""
 
 
 @dataclass(frozen=True)
@@ -137,6 +146,9 @@ class DocumentIndex:
     documents are found in 98.5 % of the cases; `recall` is the share that was found.
     `search(exact=True)` scans all vectors.
 
+    A document has a vector for each of its passages: sections, which are cut where they are long
+    ([`~tmde.documents.passages`]). The nearest one decides the score of the document.
+
     Vectors can be stored in fewer bytes: `precision` and `truncate_dim` of `create`. Queries stay
     float32.
     """
@@ -159,6 +171,7 @@ class DocumentIndex:
         revision: str | None = None,
         precision: str = "float32",
         truncate_dim: int | None = None,
+        passages: bool = True,
     ) -> DocumentIndex:
         """Create an empty index.
 
@@ -170,6 +183,7 @@ class DocumentIndex:
             revision: The branch, tag or commit of the embedder, if its model is from the Hub.
             precision: How vectors are stored: "float32", 4 bytes a number, or "float16", 2 bytes.
             truncate_dim: Store the first numbers of a vector only, and compare these. None: all.
+            passages: Whether a document has a vector for each passage, or one for its whole text.
 
         Raises:
             TmdeError: A folder that is not empty, another process is creating an index there,
@@ -195,6 +209,7 @@ class DocumentIndex:
                 "embedding": None,
                 "precision": precision,
                 "truncate_dim": truncate_dim,
+                "passages": passages,
             }
             if embedder is not None:
                 settings["embedding"] = describe_embedder(embedder, folder, revision)
@@ -306,6 +321,11 @@ class DocumentIndex:
         return truncate_dim
 
     @property
+    def has_passages(self) -> bool:
+        """Whether a text that is embedded gets a vector for each passage, see `create`."""
+        return self._settings["passages"]
+
+    @property
     def _dimension(self) -> int:
         """The dimension of the vectors that are given."""
         return self._settings["dimension"]
@@ -358,25 +378,35 @@ class DocumentIndex:
         rows = self._table.fetch(ids, ["id"])
         return [id for id in ids if id in rows]
 
-    def documents(self, ids: Sequence[str]) -> list[Hit]:
-        """Return documents by their ids, with a score of 1 and no snippet.
+    def documents(self, ids: Sequence[str], query: np.ndarray | None = None) -> list[Hit]:
+        """Return documents by their ids, without a snippet.
+
+        Args:
+            ids: The ids.
+            query: A unit vector, (d,), to whose nearest passages the score is the cosine; None for
+                whole documents with a score of 1.
 
         Raises:
             KeyError: An id is not there.
         """
+        if query is not None:
+            found_rows = self._table.fetch(ids, ["id", "text", "passages", "metadata"])
+            cosines = self._table.vectors(ids).cosines(query).tolist()
+            scored_rows = [(found_rows[id], score) for id, score in zip(ids, cosines, strict=True)]
+            return self._hits(scored_rows, query)
         rows = self._table.fetch(ids, ["id", "text", "metadata"])
-        return [_hit(rows[id], 1.0) for id in ids]
+        return [Hit(1.0, id, rows[id]["text"], "", rows[id]["metadata"]) for id in ids]
 
     def vectors(self, ids: Sequence[str]) -> np.ndarray:
         """Return the unit vectors of documents, (n, d) float32.
 
         They have `truncate_dim` numbers. Those stored in float16 are close to the ones that were
-        given.
+        given. Of a document of several passages, this is the mean of their vectors at length 1.
 
         Raises:
             KeyError: An id is not there.
         """
-        return self._table.vectors(ids)
+        return self._table.vectors(ids).means()
 
     def has_value(self, name: str, value: Any) -> bool:
         """Return whether a filter by this value of the metadata matches a document."""
@@ -443,7 +473,7 @@ class DocumentIndex:
                 )
         with self.writing():
             self._table.check_types(rows)
-            stored = self._table.fetch(ids, list(_STORED_COLUMNS))
+            stored = self._table.fetch(ids, [*_STORED_COLUMNS, "passages"])
             if vectors is not None:
                 new_vectors = list(range(len(rows)))
                 changed = new_vectors
@@ -459,6 +489,8 @@ class DocumentIndex:
                 if stored:
                     same_vectors = sorted(set(changed) - set(new_vectors))
                     other_rows = [rows[number] for number in same_vectors]
+                    for row in other_rows:
+                        row["passages"] = stored[row["id"]]["passages"]
                     self._table.merge(new_rows, vectors, other_rows)
                 else:
                     self._table.append(new_rows, vectors)
@@ -517,6 +549,7 @@ class DocumentIndex:
                     "id": id,
                     "text": visible_text,
                     "embedded_language": code if self._uses_language else None,
+                    "passages": [0],
                     "metadata": stored_values(values),
                 }
             )
@@ -526,14 +559,26 @@ class DocumentIndex:
         return rows
 
     def _embedded(self, rows: list[Row]) -> tuple[np.ndarray, EncodeReport]:
-        """Return the unit vectors of rows, (n, d), and what the embedder did."""
-        if not rows:
+        """Return the unit vectors of the passages of rows, (passages, d), and a report.
+
+        The rows get the places where their passages begin.
+        """
+        texts: list[str] = []
+        codes: list[str | None] = []
+        for row in rows:
+            passage_texts = [row["text"]]
+            if self.has_passages:
+                passages = split_passages(row["text"])
+                row["passages"] = [passage.begin for passage in passages]
+                if len(passages) > 1:
+                    passage_texts = [passage.embedded_text(row["text"]) for passage in passages]
+            texts += passage_texts
+            codes += [row["embedded_language"]] * len(passage_texts)
+        if not texts:
             return np.empty((0, self.stored_dimension), np.float32), EncodeReport()
-        codes = None
-        if rows[0]["embedded_language"] is not None:
-            codes = [row["embedded_language"] for row in rows]
+        languages = None if codes[0] is None else codes
         encoded, report = self.embedder.encode_with_report(
-            [row["text"] for row in rows], language=codes, show_progress_bar=False
+            texts, language=languages, show_progress_bar=False
         )
         return self._checked_vectors(encoded, "embedded texts"), report
 
@@ -756,12 +801,27 @@ class DocumentIndex:
         else:
             rows_of_queries = self._table.nearest(vectors, k, condition, inverted_file)
         hits = []
-        for vector, scored_rows in zip(sentence_queries, rows_of_queries, strict=True):
-            hits_of_query = [_hit(row, score) for row, score in scored_rows]
+        for vector, sentence_query, scored_rows in zip(
+            vectors, sentence_queries, rows_of_queries, strict=True
+        ):
+            hits_of_query = self._hits(scored_rows, vector)
             if snippet_width:
-                hits_of_query = _with_snippets(hits_of_query, vector, embedder, snippet_width)
+                hits_of_query = _with_snippets(
+                    hits_of_query, sentence_query, embedder, snippet_width
+                )
             hits.append(hits_of_query)
         return SearchResult(hits, vectors, report)
+
+    def _hits(self, scored_rows: list[tuple[Row, float]], vector: np.ndarray) -> list[Hit]:
+        """Return rows as hits, with the passages that are nearest to a query, (d,)."""
+        numbers = np.zeros(len(scored_rows), np.int64)
+        if any(len(row["passages"]) > 1 for row, _ in scored_rows):
+            ids = [row["id"] for row, _ in scored_rows]
+            numbers = self._table.vectors(ids).nearest_passages(vector)
+        hits = []
+        for (row, score), number in zip(scored_rows, numbers.tolist(), strict=True):
+            hits.append(_hit(row, score, number))
+        return hits
 
     def _search_words(
         self, texts: list[str], k: int, condition: str | None, snippet_width: int
@@ -771,7 +831,10 @@ class DocumentIndex:
         hits = []
         for text in texts:
             scored_rows = self._table.matching(text, k, condition)
-            hits_of_query = [_hit(row, score) for row, score in scored_rows]
+            hits_of_query = []
+            for row, score in scored_rows:
+                number = matching_passage(_passages_of(row), text)
+                hits_of_query.append(_hit(row, score, number))
             if snippet_width:
                 hits_of_query = _with_matching_snippets(hits_of_query, text, snippet_width)
             hits.append(hits_of_query)
@@ -794,8 +857,9 @@ class DocumentIndex:
         for text, vector, nearest_rows in zip(texts, vectors, nearest, strict=True):
             matching_rows = self._table.matching(text, depth, condition)
             ids = [row["id"] for row, _ in matching_rows]
-            cosines = dict(zip(ids, (self.vectors(ids) @ vector).tolist(), strict=True))
-            rows = fused_rows(nearest_rows, matching_rows, cosines, sample @ vector)
+            cosines_of_rows = self._table.vectors(ids).cosines(vector).tolist()
+            cosines = dict(zip(ids, cosines_of_rows, strict=True))
+            rows = fused_rows(nearest_rows, matching_rows, cosines, sample.cosines(vector))
             fused.append(rows[:k])
         return fused
 
@@ -898,11 +962,11 @@ def _texts_of_queries(queries: Sequence[str] | np.ndarray, mode: str) -> list[st
 
 def _with_matching_snippets(hits: list[Hit], query: str, width: int) -> list[Hit]:
     """Return hits with the sentences that have the most words of a query."""
-    texts = [hit.text[:MOST_CHARACTERS] for hit in hits]
+    texts = [hit.passage[:MOST_CHARACTERS] for hit in hits]
     languages = [hit.metadata.get("language") for hit in hits]
     result = []
     for hit, sentence in zip(hits, matching_sentences(texts, languages, query), strict=True):
-        result.append(replace(hit, snippet=shortened(sentence, width)))
+        result.append(replace(hit, snippet=shortened(without_markup(sentence), width)))
     return result
 
 
@@ -910,21 +974,37 @@ def _with_snippets(
     hits: list[Hit], query: np.ndarray, embedder: DocumentEmbedder | None, width: int
 ) -> list[Hit]:
     """Return hits with snippets: the nearest sentences, or the beginnings without an embedder."""
-    sentences = [hit.text[:MOST_CHARACTERS] for hit in hits]
+    sentences = [hit.passage[:MOST_CHARACTERS] for hit in hits]
     if embedder is not None:
         languages = [hit.metadata.get("language") for hit in hits]
         sentences = nearest_sentences(sentences, languages, query, embedder)
     result = []
     for hit, sentence in zip(hits, sentences, strict=True):
-        result.append(replace(hit, snippet=shortened(sentence, width)))
+        result.append(replace(hit, snippet=shortened(without_markup(sentence), width)))
     return result
 
 
-def _hit(row: Row, score: float) -> Hit:
+def _passages_of(row: Row) -> list[str]:
+    """Return the texts of the passages of a row."""
+    begins = row["passages"]
+    ends = [*begins[1:], len(row["text"])]
+    return [row["text"][begin:end] for begin, end in zip(begins, ends, strict=True)]
+
+
+def _hit(row: Row, score: float, passage_number: int) -> Hit:
+    """Return a row as a hit by one of its passages."""
+    text = row["text"]
+    passage = text
+    heading = ""
+    if len(row["passages"]) > 1:
+        passage = _passages_of(row)[passage_number].strip()
+        heading = heading_at(text, row["passages"][passage_number])
     return Hit(
         score=float(score),
         id=row["id"],
-        text=row["text"],
+        text=text,
         snippet="",
         metadata=row["metadata"],
+        passage=passage,
+        heading=heading,
     )

@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 # Columns that every table has. `embedded_language` decides the vector of a document; `language`
 # is a column of the metadata.
-FIXED_COLUMNS = ("id", "text", "embedded_language", "vector")
+FIXED_COLUMNS = ("id", "text", "embedded_language", "passages", "vector")
 _OTHER_CHARACTER = re.compile(r"[^\w -]")
 _EMPTY_NAME = "%"
 # A column of LanceDB cannot be cast in place. Its copy is made under this suffix, the two change

@@ -19,7 +19,7 @@ from tmde.embedding.packaged_models import packaged_name
 from tmde.embedding.sentence_density import SentenceDensity
 
 SETTINGS = "index.json"  # A folder with this file is an index.
-FORMAT = 3  # of the table and the settings
+FORMAT = 4  # of the table and the settings
 DENSITY = "density.npz"  # the density by which an embedder weights sentences, if it does
 
 SAME_MODEL = 0.995  # cosine of two vectors of a probe; 8-bit weights stay above

@@ -29,6 +29,7 @@ from tmde.documents.index_columns import (
 from tmde.documents.unit_rows import TIE, unit_vectors
 
 TABLE = "documents"
+_HIT_COLUMNS = ["id", "text", "passages", "metadata"]
 VECTOR_TYPES = {"float32": pa.float32(), "float16": pa.float16()}  # by precision
 APPROXIMATE_FROM = 20_000  # documents; search is exact up to this many
 RECALL = 0.985  # share of the nearest documents for which the approximate search is tuned
@@ -99,6 +100,57 @@ class InvertedFile:
     recall: float
 
 
+@dataclass(frozen=True)
+class PassageVectors:
+    """The vectors of n documents, one for each of their passages.
+
+    Attributes:
+        vectors: Unit vectors, (passages, d) float32.
+        begins: The place of the first vector of each document, (n,).
+    """
+
+    vectors: np.ndarray
+    begins: np.ndarray
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> PassageVectors:
+        """Read the vectors of a column."""
+        lists = column.combine_chunks()
+        if isinstance(lists, pa.ChunkedArray):  # It had no chunks.
+            lists = pa.array([], column.type)
+        passages = lists.flatten()
+        numbers = passages.flatten().to_numpy().reshape(-1, passages.type.list_size)
+        if numbers.dtype != np.float32:
+            numbers = unit_vectors(numbers)
+        counts = lists.value_lengths().to_numpy()
+        return cls(numbers, np.cumsum(counts) - counts)
+
+    @property
+    def firsts(self) -> np.ndarray:
+        """The vector of the first passage of each document, (n, d)."""
+        return self.vectors[self.begins]
+
+    def means(self) -> np.ndarray:
+        """Return the mean of each document's vectors at length 1, (n, d)."""
+        if len(self.vectors) == len(self.begins):
+            return self.vectors
+        return unit_vectors(np.add.reduceat(self.vectors, self.begins))
+
+    def cosines(self, query: np.ndarray) -> np.ndarray:
+        """Return the cosine of each document's nearest passage to a query, (n,)."""
+        cosines = self.vectors @ query
+        if len(self.begins) == len(cosines):
+            return cosines
+        highest: np.ndarray = np.maximum.reduceat(cosines, self.begins)
+        return highest
+
+    def nearest_passages(self, query: np.ndarray) -> np.ndarray:
+        """Return the number of each document's nearest passage to a query, (n,)."""
+        cosines = self.vectors @ query
+        parts = np.split(cosines, self.begins[1:])
+        return np.array([part.argmax() for part in parts], np.int64)
+
+
 class DocumentTable:
     """A table of documents with their vectors. Every write is one commit.
 
@@ -112,9 +164,9 @@ class DocumentTable:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # The ids (n,) and vectors (n, d) of this version, for a search by one matrix product.
-        self._in_memory: tuple[np.ndarray, np.ndarray] | None = None
-        self._sample: np.ndarray | None = None  # the vectors of some documents, (n, d)
+        # The ids (n,) and vectors of this version, for a search by one matrix product.
+        self._in_memory: tuple[np.ndarray, PassageVectors] | None = None
+        self._sample: PassageVectors | None = None  # the vectors of some documents
         self._table = self._open()
 
     @_reading
@@ -174,7 +226,8 @@ class DocumentTable:
                 ("id", text),
                 ("text", text),
                 ("embedded_language", text),
-                ("vector", pa.list_(VECTOR_TYPES[precision], dimension)),
+                ("passages", pa.list_(pa.int64())),
+                ("vector", pa.list_(pa.list_(VECTOR_TYPES[precision], dimension))),
             ]
         )
         _connect(folder).create_table(TABLE, schema=schema, mode="overwrite")
@@ -203,15 +256,15 @@ class DocumentTable:
         return {row["id"]: row for row in self._rows(query, columns)}
 
     @_reading
-    def vectors(self, ids: Sequence[str]) -> np.ndarray:
-        """Return the unit vectors of rows by id, (n, d) float32.
+    def vectors(self, ids: Sequence[str]) -> PassageVectors:
+        """Return the unit vectors of the passages of rows, in the order of some ids.
 
         Raises:
             KeyError: An id is not there.
         """
         query = self._table.search().where(has_id(ids))
         table = query.select(["id", "vector"]).to_arrow()
-        return _vectors(table)[_places_of(ids, table["id"])]
+        return PassageVectors.of(table["vector"].take(_places_of(ids, table["id"])))
 
     def _rows(self, query: Any, columns: Sequence[str]) -> list[Row]:
         """Run a query, and return its rows.
@@ -321,13 +374,14 @@ class DocumentTable:
         """Add rows of new ids.
 
         Args:
-            rows: n rows with `id`, `text`, `embedded_language`, and `metadata` as stored.
-            vectors: Their unit vectors, (n, d) float32.
+            rows: n rows with `id`, `text`, `embedded_language`, `passages`, the places where these
+                begin, and `metadata` as stored.
+            vectors: The unit vectors of the passages of all rows, (passages, d) float32.
 
         Raises:
             TmdeError: The table cannot be written.
         """
-        self._table.add(self._arrow_table(rows, self._stored(vectors)))
+        self._table.add(self._arrow_table(rows, self._stored(rows, vectors)))
         self._index_ids()
 
     @_writing
@@ -336,13 +390,13 @@ class DocumentTable:
 
         Args:
             rows: n rows as `append` takes them.
-            vectors: Their unit vectors, (n, d) float32.
+            vectors: The unit vectors of their passages, (passages, d) float32.
             same_vectors: More rows, which replace stored ones and keep their vectors.
 
         Raises:
             TmdeError: The table cannot be written.
         """
-        column = self._stored(vectors)
+        column = self._stored(rows, vectors)
         if same_vectors:
             column = pa.concat_arrays([column, self._stored_vectors(same_vectors)])
         merge = self._table.merge_insert("id")
@@ -350,11 +404,14 @@ class DocumentTable:
         merge.execute(self._arrow_table([*rows, *same_vectors], column))
         self._index_ids()
 
-    def _stored(self, vectors: np.ndarray) -> pa.Array:
-        """Return the column that stores unit vectors, (n, d)."""
+    def _stored(self, rows: Sequence[Row], vectors: np.ndarray) -> pa.Array:
+        """Return the column that stores the unit vectors of the passages of rows, (passages, d)."""
         type = self._table.schema.field("vector").type
-        numbers = vectors.astype(type.value_type.to_pandas_dtype()).reshape(-1)
-        return pa.FixedSizeListArray.from_arrays(pa.array(numbers), type=type)
+        number_type = type.value_type.value_type
+        numbers = pa.array(vectors.astype(number_type.to_pandas_dtype()).reshape(-1))
+        passages = pa.FixedSizeListArray.from_arrays(numbers, type=type.value_type)
+        ends = np.cumsum([0, *(len(row["passages"]) for row in rows)])
+        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), passages, type=type)
 
     def _stored_vectors(self, rows: Sequence[Row]) -> pa.Array:
         """Return the stored vectors of rows that are there, in their order, as they are."""
@@ -372,6 +429,7 @@ class DocumentTable:
         types = widened_types(self.metadata_types, rows)
         add_columns(self._table, types)
         columns: dict[str, Any] = {"vector": vectors}
+        columns["passages"] = pa.array([row["passages"] for row in rows], pa.list_(pa.int64()))
         for name in ("id", "text", "embedded_language"):
             columns[name] = pa.array([row[name] for row in rows], pa.string())
         for name, type in types.items():
@@ -428,22 +486,23 @@ class DocumentTable:
         if self._in_memory is None:
             table = self._table.search().select(["id", "vector"]).to_arrow()
             ids = np.array(table["id"].to_pylist(), object)
-            self._in_memory = ids, _vectors(table)
+            self._in_memory = ids, PassageVectors.of(table["vector"])
         all_ids, all_vectors = self._in_memory
-        cosines = all_vectors @ vector  # (n,)
+        cosines = all_vectors.cosines(vector)  # (n,)
         best = np.argsort(-cosines, kind="stable")[:k]
         ids = all_ids[best].tolist()
-        rows = self.fetch(ids, ["id", "text", "metadata"])
+        rows = self.fetch(ids, _HIT_COLUMNS)
         return [(rows[id], cosine) for id, cosine in zip(ids, cosines[best], strict=True)]
 
     def _approximate_query(self, vector: np.ndarray, inverted_file: InvertedFile) -> Any:
         """Return the query of LanceDB that goes through the inverted file."""
-        query = self._table.search(vector).distance_type("cosine").nprobes(inverted_file.nprobes)
+        query = self._table.search(vector, vector_column_name="vector").distance_type("cosine")
+        query = query.nprobes(inverted_file.nprobes)
         return query.refine_factor(COMPARED)
 
     @_reading
-    def sampled_vectors(self) -> np.ndarray:
-        """Return the vectors of up to 1,000 documents, chosen at random, (n, d)."""
+    def sampled_vectors(self) -> PassageVectors:
+        """Return the vectors of up to 1,000 documents, chosen at random."""
         if self._sample is None:
             count = len(self)
             size = min(count, SAMPLED)
@@ -451,20 +510,21 @@ class DocumentTable:
             self._sample = self._vectors_at(rows)
         return self._sample
 
-    def _vectors_at(self, rows: np.ndarray) -> np.ndarray:
-        """Return the vectors at some places of the table, (rows, d)."""
+    def _vectors_at(self, rows: np.ndarray) -> PassageVectors:
+        """Return the vectors at some places of the table."""
         query = self._table.take_offsets(rows.tolist()).select(["vector"])
-        return _vectors(query.to_arrow())
+        return PassageVectors.of(query.to_arrow()["vector"])
 
     def _scan(
         self, vector: np.ndarray, k: int, condition: str | None, inverted_file: InvertedFile | None
     ) -> list[tuple[Row, float]]:
         if inverted_file is None:
-            query = self._table.search(vector).distance_type("dot").bypass_vector_index()
+            query = self._table.search(vector, vector_column_name="vector")
+            query = query.distance_type("cosine").bypass_vector_index()
         else:
             query = self._approximate_query(vector, inverted_file)
         query = query.where(condition).limit(k)
-        rows = self._rows(query, ["id", "text", "metadata", "_distance"])
+        rows = self._rows(query, [*_HIT_COLUMNS, "_distance"])
         return [(row, 1 - row["_distance"]) for row in rows]
 
     # ---- Words
@@ -509,7 +569,7 @@ class DocumentTable:
         query = self._table.search(words, query_type="fts")
         if condition is not None:
             query = query.where(condition)
-        rows = self._rows(query.limit(k), ["id", "text", "metadata", "_score"])
+        rows = self._rows(query.limit(k), [*_HIT_COLUMNS, "_score"])
         return [(row, row["_score"]) for row in rows]
 
     # ---- Upkeep
@@ -549,7 +609,7 @@ class DocumentTable:
         self._table.create_index("vector", config=config)
         has_few = count < TUNING_QUERIES
         rows = np.random.default_rng(0).choice(count, TUNING_QUERIES, replace=has_few)
-        queries = self._vectors_at(rows)
+        queries = self._vectors_at(rows).firsts
         lowest_cosines = self._lowest_cosines(queries)
         nprobes = FIRST_PROBES
         recall = 0.0
@@ -563,8 +623,9 @@ class DocumentTable:
         """Return the exact cosine of the TUNING_K-th nearest document of each query, (q,)."""
         best = np.full((len(queries), TUNING_K), -np.inf, np.float32)
         for batch in self._table.search().select(["vector"]).to_batches():
-            vectors = _vectors(pa.Table.from_batches([batch]))
-            cosines = np.hstack([best, queries @ vectors.T])  # (q, TUNING_K + rows)
+            vectors = PassageVectors.of(pa.Table.from_batches([batch])["vector"])
+            batch_cosines = [vectors.cosines(query) for query in queries]
+            cosines = np.hstack([best, np.stack(batch_cosines)])  # (q, TUNING_K + rows)
             best = np.partition(cosines, -TUNING_K, axis=1)[:, -TUNING_K:]
         return best.min(axis=1)
 
@@ -595,15 +656,6 @@ def _connect(folder: Path) -> Any:
         index_cache_size_bytes=CACHE_BYTES, metadata_cache_size_bytes=CACHE_BYTES
     )
     return lancedb.connect(folder, session=session)
-
-
-def _vectors(table: pa.Table) -> np.ndarray:
-    """Return the unit vectors of n rows, (n, d) float32."""
-    column = table["vector"].combine_chunks()
-    numbers = column.flatten().to_numpy().reshape(-1, column.type.list_size)
-    if numbers.dtype == np.float32:
-        return numbers
-    return unit_vectors(numbers)
 
 
 def _in_parentheses(where: str) -> str:

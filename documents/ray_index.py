@@ -50,7 +50,7 @@ def index_dataset(
 
     A pool of actors embeds the documents, and the process that calls this function writes them,
     one batch a commit. An interruption loses no batch that is committed. Unlike `tmde index`, it
-    embeds known documents again.
+    embeds known documents again, and a document has one vector, for its whole text.
 
     Args:
         dataset: Any Ray dataset with columns of ids and texts. All other columns become metadata.
@@ -79,7 +79,9 @@ def index_dataset(
     if (Path(folder) / SETTINGS).exists():
         index = DocumentIndex.open(folder, embedder)
     else:
-        index = DocumentIndex.create(folder, embedder, revision=loading.get("revision"))
+        index = DocumentIndex.create(
+            folder, embedder, revision=loading.get("revision"), passages=False
+        )
     embedded = embed_dataset(
         dataset,
         model,

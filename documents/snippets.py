@@ -21,6 +21,23 @@ _SPACELESS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff"
     "\uff00-\uffef\U00020000-\U0003ffff]"
 )
+# Marks of Markdown and HTML, and what stands in their place.
+_MARKUP = (
+    (re.compile(r"^\s*#{1,6}\s+", re.MULTILINE), ""),  # a heading
+    (re.compile(r"\s*\{\s*#[\w-]+\s*\}"), ""),  # the anchor of a heading
+    (re.compile(r"!?\[([^\[\]]*)\]\([^()\s]*(?:\s+\"[^\"]*\")?\)"), r"\1"),  # a link or an image
+    (re.compile(r"\*\*(?=\S)(.+?)(?<=\S)\*\*"), r"\1"),  # bold
+    (re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]+?)(?<=\S)\*(?![\w*])"), r"\1"),  # italic
+    (re.compile(r"`+([^`]+)`+"), r"\1"),  # code
+    (
+        re.compile(
+            r"</?(?:a|abbr|b|br|code|div|em|i|img|kbd|li|ol|p|pre|small|span|strong|sub|sup|ul)"
+            r"(?:\s[^<>]*)?/?>",
+            re.IGNORECASE,
+        ),
+        "",
+    ),
+)
 # The most of a document that is compared with a query.
 MOST_SENTENCES = 256
 MOST_CHARACTERS = 100_000
@@ -32,6 +49,17 @@ def shortened(text: str, width: int) -> str:
     if len(line) <= width:
         return line
     return line[: width - 1].rstrip() + "…"
+
+
+def without_markup(text: str) -> str:
+    """Return a text without marks of Markdown and tags of HTML; as it is if nothing else is left.
+
+    Words with underscores, list items and tags that are no usual ones of HTML stay.
+    """
+    plain = text
+    for pattern, replacement in _MARKUP:
+        plain = pattern.sub(replacement, plain)
+    return plain if plain.strip() else text
 
 
 def unwrapped(text: str) -> str:
@@ -147,6 +175,15 @@ def matching_sentences(texts: Sequence[str], languages: Sequence[object], query:
                 best_count = count
         chosen.append(best_sentence)
     return chosen
+
+
+def matching_passage(passages: Sequence[str], query: str) -> int:
+    """Return the number of the first passage that has the most words of a query."""
+    if len(passages) == 1:
+        return 0
+    query_words = _words(query)
+    counts = [len(query_words & _words(passage)) for passage in passages]
+    return counts.index(max(counts))
 
 
 def _words(text: str) -> set[str]:

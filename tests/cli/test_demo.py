@@ -6,6 +6,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 pytest.importorskip("lancedb")
@@ -292,6 +293,14 @@ def test_the_map_lights_hits_and_numbers_them(bag, tmp_path):
     assert lit == {"de": (0,), "en": (0,), "es": (0,)}
     assert tuple(traces["hits"].text) == ("1",)
     assert traces["query"].x[0] == pytest.approx(result.place[0])
+
+
+def test_numbers_that_would_overlap_are_one_label():
+    """The third ring is far away; the label of the first two reaches the fourth."""
+    points = np.array([[0, 0], [5, 5], [100, 0], [30, 0], [30, 40]], float)
+    labels = page_module.ring_labels(points, [1, 2, 3, 4, 6])
+    assert labels == ["1, 2, 4", "", "3", "", "6"]
+    assert page_module.ring_labels(np.zeros((0, 2)), []) == []
 
 
 def test_the_page_names_the_packaged_model():

@@ -296,8 +296,9 @@ def test_lines_of_text_are_known_by_file_and_row(bag, tmp_path):
     assert "1 added, 0 updated" in ok("index", two, "-o", out).stderr
     assert "0 added, 0 updated, 3 unchanged" in ok("index", one, "-o", out).stderr
     index = DocumentIndex.open(out)
-    assert sorted(index) == [f"{one}:1", f"{one}:2", f"{one}:4", f"{two}:1"]
-    assert index.documents([f"{one}:4"])[0].text == "baum"
+    names = ["1/part.txt:1", "1/part.txt:2", "1/part.txt:4", "2/part.txt:1"]
+    assert sorted(index) == names
+    assert index.documents([names[2]])[0].text == "baum"
 
 
 def test_stdin_is_indexed_once(bag, tmp_path):
@@ -372,8 +373,57 @@ def test_a_folder_of_texts(bag, tmp_path, caplog):
     folder = tmp_path / "in"
     ok("index", folder, "-o", out, "-m", bag)
     assert f"{folder}: the folders de, es are taken as the languages" in caplog.text
-    assert hit_ids("haus", out) == [f"{folder}/de/a", f"{folder}/es/a"]
-    assert hit_ids("haus", out, "--filter", "language=es", "--top-k", 1) == [f"{folder}/es/a"]
+    assert hit_ids("haus", out) == ["in/de/a", "in/es/a"]
+    assert hit_ids("haus", out, "--filter", "language=es", "--top-k", 1) == ["in/es/a"]
+
+
+@pytest.mark.parametrize("name", ["notes", "notes/a.txt"])
+def test_ids_do_not_depend_on_how_a_path_is_typed(bag, tmp_path, monkeypatch, name):
+    """A folder of texts, and a file of which each line is a document."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.txt").write_text("haus\nhund\n")
+    (tmp_path / "link").symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+    ok("index", name, "-o", "index", "-m", bag)
+    ids = sorted(DocumentIndex.open("index"))
+    file = name.removeprefix("notes").removeprefix("/")
+    monkeypatch.chdir(folder)
+    for source in (file or ".", f"../link/{file}", folder / file):
+        assert "0 added, 0 updated" in ok("index", source, "-o", "../index").stderr
+        assert "0 added, 0 updated" in ok("index", source, "-o", tmp_path / "index").stderr
+    assert sorted(DocumentIndex.open("../index")) == ids
+
+
+def test_source_and_target_of_a_memory_stand_side_by_side(bag, tmp_path):
+    rows = [{"source": "haus", "target": "casa [1]", "n": 7}, {"source": "hund", "target": None}]
+    memory = write_rows(tmp_path / "memory.jsonl", rows)
+    out = tmp_path / "index"
+    ok("index", memory, "-o", out, "-m", bag, "--field", "source", "--language", "de")
+    table = ok("search", "haus", out).stdout
+    heading, row = (line for line in table.splitlines() if "target" in line or "casa [1]" in line)
+    assert "document" in heading
+    assert "haus" in row
+    assert hits("haus", out)[0]["metadata"] == {"language": "de", "target": "casa [1]", "n": 7}
+    assert "target" not in ok("search", "haus", out, "--snippet-width", 0).stdout
+
+
+def test_a_long_document_is_shown_by_its_nearest_passage(bag, tmp_path):
+    text = "# Haus\n\nhund hund\n\n## Licht\n\nkatze baum\n"
+    source = write_rows(tmp_path / "docs.jsonl", [{"id": "a", "text": text}])
+    out = tmp_path / "index"
+    ok("index", source, "-o", out, "-m", bag)
+    (hit,) = hits("katze baum", out)
+    assert (hit["heading"], hit["snippet"]) == ("Haus › Licht", "katze baum")
+    assert hit["passage"] == "## Licht\n\nkatze baum"
+    assert "Haus › Licht" in ok("search", "katze baum", out).stdout
+    assert "passage" in hits("katze baum", out)[0]
+    assert "found vectors of passages; leave --no-passages out" in refused(
+        "index", source, "-o", out, "--no-passages"
+    )
+    whole = tmp_path / "whole"
+    ok("index", source, "-o", whole, "-m", bag, "--no-passages")
+    assert "heading" not in hits("katze baum", whole)[0]
 
 
 def test_texts_of_one_name_in_two_folders(bag, tmp_path, monkeypatch):

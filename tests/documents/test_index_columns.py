@@ -262,10 +262,10 @@ def test_a_data_frame_has_columns_of_its_types(index):
 
 def test_an_index_of_another_format(index):
     settings = json.loads((index.folder / "index.json").read_text())
-    assert settings["format"] == 3
+    assert settings["format"] == 4
     settings["format"] = 1
     (index.folder / "index.json").write_text(json.dumps(settings))
-    with pytest.raises(TmdeError, match="found format 1, expected 3.*build the index anew"):
+    with pytest.raises(TmdeError, match="found format 1, expected 4.*build the index anew"):
         DocumentIndex.open(index.folder)
 
 

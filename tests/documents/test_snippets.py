@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from tmde.documents.snippets import matching_sentences, unwrapped
+from tmde.documents.snippets import matching_sentences, unwrapped, without_markup
 
 SENTENCE = (
     "The committee has decided to close the bridge over the river for the whole summer, because "
@@ -71,3 +71,18 @@ def test_other_breaks_stay(text):
 def test_the_snippet_of_a_wrapped_text_is_the_sentence():
     wrapped = textwrap.fill(TEXT, 60)
     assert matching_sentences([wrapped], ["en"], "pillars repaired") == [SENTENCE]
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("## The **first** [page](../a.md) { #first-page }", "The first page"),
+        ("Use `pip` and *not* <abbr title='x'>conda</abbr>.", "Use pip and not conda."),
+        ("![A logo](logo.png)", "A logo"),
+        ("snake_case_name, 2 * 3 * 4 and a < b > c", "snake_case_name, 2 * 3 * 4 and a < b > c"),
+        ("Open <path> or __init__.py", "Open <path> or __init__.py"),
+        ("**", "**"),
+    ],
+)
+def test_markup(text, plain):
+    assert without_markup(text) == plain

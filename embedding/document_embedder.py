@@ -1048,9 +1048,9 @@ class DocumentEmbedder(SentenceTransformer):
         model = open_decoder(self.model.name_or_path, revision)
         vectors = torch.from_numpy(np.atleast_2d(np.asarray(embeddings)))  # (n, d)
         texts: list[str] = []
-        for batch in vectors.split(batch_size):
+        for start in range(0, len(vectors), batch_size):
             token_ids = model.generate(
-                encoder_outputs=batch,
+                encoder_outputs=vectors[start : start + batch_size],
                 target_language=language,
                 max_new_tokens=max_new_tokens,
                 num_beams=num_beams,

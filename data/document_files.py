@@ -54,9 +54,11 @@ class TextFolder(Table):
 
     Attributes:
         folder: The folder.
+        marks_headings: Whether the headings of Markdown and HTML begin with `#`.
     """
 
     folder: str = ""
+    marks_headings: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -95,20 +97,25 @@ class TextFolder(Table):
         """
         has_languages = self.has_languages
         for number, (path, name) in enumerate(zip(self.paths, self.names, strict=True), 1):
-            row = {"id": _without_suffixes(name), "text": document_text(path)}
+            text = document_text(path, self.marks_headings)
+            row = {"id": _without_suffixes(name), "text": text}
             if has_languages:
                 row["language"] = language_of_locale(name.partition("/")[0])
             yield number, row
 
 
-def document_text(path: str) -> str:
+def document_text(path: str, marks_headings: bool = False) -> str:
     """Return the text of a file that is one document; Markdown and HTML lose their markup.
+
+    Args:
+        path: The file.
+        marks_headings: Whether the headings of Markdown and HTML begin with `#`.
 
     Raises:
         CorpusError: The file is damaged, or its bytes can't be decoded.
     """
     if suffix_of(path) in MARKUP_SUFFIXES:
-        return text_of_blocks(read_blocks(path))
+        return text_of_blocks(read_blocks(path), marks_headings)
     return "\n".join(line for _, line in read_lines(path))
 
 

@@ -80,6 +80,7 @@ class Documents:
             characters (`"none"`). None to find out.
         bad_rows: `"report"` to leave out rows that cannot be read, and log which and why; `"raise"`
             to stop at the first one.
+        marks_headings: Whether the headings of Markdown and HTML begin with `#`.
 
     Attributes:
         name: The source in messages.
@@ -110,6 +111,7 @@ class Documents:
         left_out: Path | None = None,
         quoting: Quoting | None = None,
         bad_rows: BadRows = "report",
+        marks_headings: bool = False,
     ) -> None:
         if bad_rows not in ("report", "raise"):
             raise TmdeError(f"bad_rows: found {bad_rows!r}, expected 'report' or 'raise'")
@@ -121,8 +123,9 @@ class Documents:
         self.files: list[Path] = [Path(path) for table in tables for path in table.paths]
         self.text_folder: TextFolder | None = None
         if isinstance(tables[0], TextFolder):
-            self.text_folder = tables[0]
-            if language_field is None and tables[0].has_languages:
+            self.text_folder = replace(tables[0], marks_headings=marks_headings)
+            tables = [self.text_folder]
+            if language_field is None and self.text_folder.has_languages:
                 language_field = "language"
         self.language_field = language_field
         selection = FieldSelection(text_fields, language_field, keep_columns, required or {})

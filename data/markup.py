@@ -1,8 +1,7 @@
 """Read documents in Markdown and HTML: their text by blocks, without markup and code blocks.
 
 ```python
-for section in sections_of(read_blocks("guide.md")):
-    print(section.heading, len(section.text))
+text = text_of_blocks(read_blocks("guide.md"))
 ```
 """
 
@@ -73,42 +72,18 @@ class Block:
     level: int = 0
 
 
-@dataclass(frozen=True)
-class Section:
-    """What stands under a heading, up to the next one.
+def text_of_blocks(blocks: Iterable[Block], marks_headings: bool = False) -> str:
+    """Return the text of blocks, with blank lines between.
 
-    Attributes:
-        heading: The heading; "" for what stands before the first one.
-        text: The blocks, with blank lines between.
-        level: The level of the heading, from 1; 0 without one.
+    Args:
+        blocks: The blocks.
+        marks_headings: Whether headings begin with `#`, as in Markdown.
     """
-
-    heading: str
-    text: str
-    level: int = 0
-
-
-def text_of_blocks(blocks: Iterable[Block]) -> str:
-    """Return the text of blocks, with blank lines between."""
-    return "\n\n".join(block.text for block in blocks)
-
-
-def sections_of(blocks: Iterable[Block]) -> list[Section]:
-    """Return the sections of a document. One without text has a heading alone."""
-    sections: list[Section] = []
-    heading = Block("")
-    texts: list[Block] = []
+    texts = []
     for block in blocks:
-        if not block.level:
-            texts.append(block)
-            continue
-        if heading.level or texts:
-            sections.append(Section(heading.text, text_of_blocks(texts), heading.level))
-        heading = block
-        texts = []
-    if heading.level or texts:
-        sections.append(Section(heading.text, text_of_blocks(texts), heading.level))
-    return sections
+        is_marked = marks_headings and block.level
+        texts.append(f"{'#' * block.level} {block.text}" if is_marked else block.text)
+    return "\n\n".join(texts)
 
 
 def read_blocks(path: str, place: str | None = None) -> list[Block]:

@@ -162,6 +162,7 @@ def index_files(
                 left_out=folder,
                 quoting=quoting,
                 bad_rows=bad_rows,
+                marks_headings=True,  # Passages begin at headings.
             )
             if language is None:
                 language_field = _find_language_field(documents)

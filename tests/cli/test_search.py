@@ -426,6 +426,17 @@ def test_a_long_document_is_shown_by_its_nearest_passage(bag, tmp_path):
     assert "heading" not in hits("katze baum", whole)[0]
 
 
+def test_passages_of_markdown_and_html_begin_at_headings(bag, tmp_path):
+    source = tmp_path / "docs"
+    source.mkdir()
+    (source / "a.md").write_text("# Haus\n\nhund *hund*\n\nLicht\n-----\n\nkatze **baum**\n")
+    (source / "b.html").write_text("<h1>Stadt</h1><p>fluss</p><h2>Nacht</h2><p>brot wasser</p>")
+    ok("index", source, "-o", tmp_path / "index", "-m", bag)
+    for query, heading in (("katze baum", "Haus › Licht"), ("brot wasser", "Stadt › Nacht")):
+        hit = hits(query, tmp_path / "index")[0]
+        assert (hit["heading"], hit["snippet"]) == (heading, query)
+
+
 def test_texts_of_one_name_in_two_folders(bag, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, text in (("a", "haus"), ("b", "hund")):

@@ -9,11 +9,9 @@ from tmde.data import CorpusError
 from tmde.data.documents import Documents
 from tmde.data.markup import (
     Block,
-    Section,
     html_blocks,
     markdown_blocks,
     read_blocks,
-    sections_of,
     text_of_blocks,
 )
 
@@ -83,15 +81,9 @@ def test_markdown():
     )
 
 
-def test_sections():
-    text = "Before\n\n# One\n\nFirst.\n\nSecond.\n\n## Empty\n\n## Two\n\nThird.\n"
-    assert sections_of(markdown_blocks(text)) == [
-        Section("", "Before"),
-        Section("One", "First.\n\nSecond.", 1),
-        Section("Empty", "", 2),
-        Section("Two", "Third.", 2),
-    ]
-    assert sections_of([]) == []
+def test_headings_may_be_marked():
+    blocks = markdown_blocks("Before\n\nOne\n===\n\nFirst.\n\n## Two\n")
+    assert text_of_blocks(blocks, marks_headings=True) == "Before\n\n# One\n\nFirst.\n\n## Two"
 
 
 HTML = """<!DOCTYPE html><html><head><title>Site</title><style>p {}</style></head><body>

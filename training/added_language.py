@@ -66,7 +66,14 @@ ROUNDING = 1e-9  # points
 # `default` is stored 80 times as large as the recipe's own start, so its learning rate is too.
 PACKAGED_RECIPES = {
     DEFAULT_MODEL: ("default", ["training.learning_rate=0.16"]),
-    ACCURATE_MODEL: ("adapted", []),
+    # All languages learn the vectors that the model had of English before.
+    ACCURATE_MODEL: (
+        "adapted",
+        [
+            f"objectives.distillation.teacher={ACCURATE_MODEL}",
+            "objectives.distillation.teacher_languages=[en]",
+        ],
+    ),
 }
 # Models with an encoder for each language.
 MODELS_BY_LANGUAGE = (NtdvConfig.model_type, AlignedConfig.model_type)

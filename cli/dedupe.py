@@ -77,14 +77,14 @@ def dedupe(options: DedupeOptions) -> None:
 
     Of a translation memory, rows are removed whose texts all repeat those of an earlier row:
 
+        tmde dedupe memory.tmx -o unique.tmx
+
         tmde dedupe memory.tsv -o unique.jsonl --columns en=source,de=target
+
+    By its texts in one language alone: --field en.
 
     Without a column of languages, --across-languages identifies the language of each document
     (extra clean).
-
-    Units of a translation memory are compared by the texts of the languages that you name:
-
-        tmde dedupe memory.tmx -o unique.tmx --field en --field de
 
     DOCS is text (one document a line), CSV, TSV, JSONL or parquet with a column "text", all but
     parquet also gzipped; or a folder of .txt, .md and .html files (one document each, without

@@ -19,6 +19,8 @@ from tmde.data.id_places import IdPlaces
 from tmde.data.io import replacing
 from tmde.data.language_columns import language_column, language_or_none
 from tmde.data.model_languages import LanguageWatch
+from tmde.data.tables import suffix_of
+from tmde.data.unit_files import UNIT_FORMATS, read_units
 from tmde.documents.cleaning import FEWEST_TEXTS
 from tmde.documents.corpus_writer import checked_output, json_lines_writer
 from tmde.documents.deduplicated_memory import MemoryOutput
@@ -59,6 +61,7 @@ class DeduplicationReport:
         groups: The number of groups of documents that say the same.
         languages: The documents of each language, most frequent first, `""` for an unknown one;
             None if no language was identified.
+        unit: What was compared: "documents", or "rows" of a memory.
     """
 
     output: Path
@@ -67,6 +70,7 @@ class DeduplicationReport:
     duplicates: dict[str, int]
     groups: int
     languages: dict[str, int] | None
+    unit: str = "documents"
 
     @property
     def kept(self) -> int:
@@ -80,8 +84,8 @@ class DeduplicationReport:
             counts = [f"{count:,} {code or 'unknown'}" for code, count in self.languages.items()]
             sentences.append(f"Languages: {', '.join(counts)}")
         kinds = [f"{count:,} {kind}" for kind, count in self.duplicates.items()]
-        sentences.append(f"{self.documents:,} documents: {', '.join(kinds) or 'all different'}")
-        sentences.append(f"{self.kept:,} documents kept -> {self.output}")
+        sentences.append(f"{self.documents:,} {self.unit}: {', '.join(kinds) or 'all different'}")
+        sentences.append(f"{self.kept:,} {self.unit} kept -> {self.output}")
         if self.groups_output is not None:
             sentences.append(f"{self.groups:,} groups -> {self.groups_output}")
         return sentences
@@ -124,7 +128,7 @@ def dedupe_files(
         groups: A file of the groups of documents that say the same, .jsonl; None writes none.
         columns: The columns of a table of pairs, such as a translation memory, by the languages of
             their texts: `{"en": "source", "de": "target"}`. Rows are removed whose texts all repeat
-            those of an earlier row.
+            those of an earlier row. None for all languages of a TMX or a catalog.
         language_field: The column of the languages, for translations; None for a column with such a
             name. Languages that are not known are identified (extra `clean`).
         min_similarity: The lowest similarity of near-duplicates, above 0, at most 1.
@@ -150,6 +154,8 @@ def dedupe_files(
             **(loading or {}),
         )
     target = checked_output(output, (".jsonl", ".tmx"), inputs=[documents])
+    if columns is None and not reading.get("field") and not across_languages:
+        columns = _languages_of_units(documents)
     memory = None
     if target.suffix == ".tmx":
         memory = MemoryOutput(documents, target, reading.get("field"), columns)
@@ -201,6 +207,7 @@ def dedupe_files(
         duplicates=dict(kinds.most_common()),
         groups=len(duplicate_groups),
         languages=dict(counts.most_common()) if counts and were_identified else None,
+        unit="documents" if columns is None else "rows",
     )
 
 
@@ -212,6 +219,19 @@ def _check_unset(**for_translations: Any) -> None:
                 f"{name}: found {value!r} without across_languages; only translations are found by "
                 "a model and by the languages of the documents"
             )
+
+
+def _languages_of_units(source: str | os.PathLike[str]) -> dict[str, str] | None:
+    """Return the languages of a translation memory or a catalog; None for another file."""
+    path = os.path.expanduser(os.fspath(source))
+    format = UNIT_FORMATS.get(suffix_of(path))
+    if format is None or not os.path.isfile(path):
+        return None
+    languages: dict[str, str] = {}
+    for _, row in read_units(format, path, str(source)):
+        if isinstance(row, dict):
+            languages |= {code: code for code in row}
+    return languages if len(languages) >= FEWEST_TEXTS else None
 
 
 def _check_columns(

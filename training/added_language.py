@@ -65,7 +65,10 @@ ROUNDING = 1e-9  # points
 # The recipes of the packaged models, and what differs for a language that is added. The table of
 # `default` is stored 80 times as large as the recipe's own start, so its learning rate is too.
 PACKAGED_RECIPES = {
-    DEFAULT_MODEL: ("default", ["training.learning_rate=0.16"]),
+    DEFAULT_MODEL: (
+        "default",
+        ["training.learning_rate=0.16", "training.max_minutes=3", "training.eval_minutes=1"],
+    ),
     # All languages learn the vectors that the model had of English before.
     ACCURATE_MODEL: (
         "adapted",

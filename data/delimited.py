@@ -368,15 +368,17 @@ def _columns_of(records: Iterable[_Record], first_number: int, layout: _Layout) 
     width = len(layout.names)
     starts: list[int] = []
     columns: list[list[str | None]] = [[] for _ in layout.names]
-    no_fields = [None] * width
+    no_fields: list[str | None] = [None] * width
     errors = {}
     for start, _, fields in records:
         if len(fields) != width:
             errors[len(starts)] = _wrong_width(fields, first_number + start, layout)
-            fields = no_fields
+            values_of_row: Sequence[str | None] = no_fields
+        else:
+            values_of_row = fields
         starts.append(start)
         # Lists of strings, and not of rows: Python's garbage collector would go through those.
-        for values, field in zip(columns, fields, strict=True):
+        for values, field in zip(columns, values_of_row, strict=True):
             values.append(field)
     arrays = {}
     for name, values in zip(layout.names, columns, strict=True):

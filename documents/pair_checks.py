@@ -6,6 +6,7 @@ import difflib
 import math
 import re
 import unicodedata
+from functools import lru_cache
 
 from modeling_tmde.tokenization import without_invisible
 from tmde.documents.mining import plain_text
@@ -95,11 +96,32 @@ def _words(text: str) -> list[str]:
 
 def _only(categories: tuple[str, ...], text: str, signs: str = "") -> str:
     """Return a text with spaces in place of all but some categories of Unicode and some signs."""
-    characters = []
-    for character in text:
-        is_wanted = unicodedata.category(character)[0] in categories or character in signs
-        characters.append(character if is_wanted else " ")
-    return "".join(characters)
+    return text.translate(_character_table(categories, signs))
+
+
+@lru_cache
+def _character_table(categories: tuple[str, ...], signs: str) -> _CharacterTable:
+    return _CharacterTable(categories, signs)
+
+
+class _CharacterTable(dict[int, str]):
+    """The characters that `_only` puts for each, filled as they occur.
+
+    Args:
+        categories: The first letters of the categories that stay.
+        signs: Other characters that stay.
+    """
+
+    def __init__(self, categories: tuple[str, ...], signs: str) -> None:
+        super().__init__()
+        self._categories = categories
+        self._signs = signs
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        stays = unicodedata.category(character)[0] in self._categories or character in self._signs
+        self[code] = character if stays else " "
+        return self[code]
 
 
 def length_deviation(first: str, second: str, expected: float) -> float:

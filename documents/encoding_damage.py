@@ -7,7 +7,7 @@ import re
 from tmde.documents.pair_checks import without_code, without_mnemonics
 
 # A letter that an encoding did not have: f?r, gr??er. Before a capital, a space may be missing.
-_LOST_LETTER = re.compile(r"[^\W\d_]*[^\W\d_]\?{1,2}[^\W\d_A-Z]\w*")
+_LOST_LETTER = re.compile(r"(?<![^\W\d_])[^\W\d_]+\?{1,2}[^\W\d_A-Z]\w*")
 _REPLACEMENT = "\ufffd"
 
 

@@ -29,7 +29,7 @@ STYLES = {
     "shell": r"\$\{[^{}\s]*\} | \$[A-Za-z_]\w*(?:[.|]\w+)* | \$\d{1,2}(?![\d.,]*\d)",  # $1, $name
     "at": r"(?<![\w.])@(?:\d{1,2}(?!\d)|[A-Za-z_]\w*@)",  # @1, @NAME@; people are @mentioned
     "mustache": r"\{\{\{?\s*[\w.\#/^&!-]+\s*\}?\}\}",  # {{name}}
-    "brackets": r"\[\[(?:\d+|\w*[_.]\w*)\]\]",  # [[1]]; [[Haus]] is a link of a wiki
+    "brackets": r"\[\[(?:\d+|(?=[\w.]*[_.])[\w.]+)\]\]",  # [[1]]; [[Haus]] is a link of a wiki
     "escapes": r"\\[nrt]",  # \n, as two characters
     "tags": r"</?[a-zA-Z][\w:.-]*(?:\s[^<>]*)?/?>",
     "urls": r"""https?://\w[^\s<>"']*""",
@@ -59,6 +59,7 @@ _NAMES_OF_HTML_TAGS = (
 _HTML_TAGS = frozenset(_NAMES_OF_HTML_TAGS.split())
 _TAG_NAME = re.compile(r"</?([a-zA-Z][\w:.-]*)")
 _TAG_ID = re.compile(r"""\bid\s*=\s*(["'][^"']*["'])""")
+_CLOSED_TAG = re.compile(r"</([a-zA-Z][\w:.-]*)>")
 _HOST = re.compile(r"https?://[^/?#]+")
 _POSITION = re.compile(r"%\d+\$")
 _SPECIFICATION = re.compile(r":[^{}:]*\}$")  # of {count:,}: how a language writes a number
@@ -136,10 +137,11 @@ class Placeholders:
         if not self._names:
             return matches
         has_branches = any(map(_BRANCHES.match, matches))
+        closed_tags = frozenset(_CLOSED_TAG.findall(text))
         found = []
         for match in matches:
             if match.startswith("<"):
-                if _is_tag(match, text):
+                if _is_tag(match, closed_tags):
                     found.append(_plain_tag(match))
             elif match.startswith("http"):
                 host = _HOST.match(match)
@@ -181,15 +183,20 @@ def _pattern_of(styles: str | None) -> tuple[tuple[str, ...], re.Pattern[str]]:
     return ordered, re.compile(alternatives, re.VERBOSE)
 
 
-def _is_tag(match: str, text: str) -> bool:
-    """Return whether <...> is a tag, and not a word to translate, such as <path>."""
+def _is_tag(match: str, closed_tags: frozenset[str]) -> bool:
+    """Return whether <...> is a tag, and not a word to translate, such as <path>.
+
+    Args:
+        match: What looks like a tag.
+        closed_tags: The names of the tags that the text closes.
+    """
     name_match = _TAG_NAME.match(match)
     assert name_match is not None  # The pattern of tags begins so.
     name = name_match[1]
     has_slash = match.startswith("</") or match.endswith("/>")
     if has_slash or "=" in match or name.lower() in _HTML_TAGS:
         return True
-    return f"</{name}>" in text
+    return name in closed_tags
 
 
 def _plain_tag(tag: str) -> str:

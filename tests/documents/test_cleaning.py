@@ -210,6 +210,7 @@ def test_a_long_text_without_spaces(character):
     """In a time that grows with the square of its length, it would take hours."""
     text = character * 1_000_000
     assert without_code(text) == text
+    assert encoding_damage(text, text) is None
 
 
 @pytest.mark.parametrize(

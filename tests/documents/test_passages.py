@@ -83,6 +83,9 @@ def test_long_paragraphs_are_cut_at_sentences_and_lines(unit):
 
 
 def test_headings_alone():
+    """They belong to the text below them."""
+    (passage,) = split_passages("# A\n\n## B\n\ntext\n")
+    assert (passage.headings, passage.heading) == ((), "A › B")
     assert [passage.heading for passage in split_passages("# A\n## B\n\n# C\n")] == ["C"]
 
 
@@ -142,7 +145,8 @@ def test_changes_and_removals(index):
     assert not embedder.encoded
     (hit,) = index.search("two cats climb", k=1)
     assert (hit.heading, hit.metadata) == ("Animals › Cats", {"n": 1})
-    index.upsert(["guide"], ["# Plants\n\n## Trees\n\nan oak grows"], [{"n": 1}])
+    text = "# Plants\n\nsome grow\n\n## Trees\n\nan oak grows"
+    index.upsert(["guide"], [text], [{"n": 1}])
     opened = DocumentIndex.open(index.folder, WordCounts())
     (hit,) = opened.search("an oak grows", k=1)
     assert hit.heading == "Plants › Trees"

@@ -34,6 +34,16 @@ class AlignOptions(
     rows: Annotated[
         Path | None, Option(help="Corpus to write, .jsonl or .tmx: aligned sentences of the pairs.")
     ] = None
+    unpaired: Annotated[
+        Path | None,
+        Option(help="List to write, .tsv or .jsonl: documents and, with --rows, sentences alone."),
+    ] = None
+    identical: Annotated[
+        Path | None,
+        Option(
+            help="List to write, .tsv or .jsonl: the same text on both sides, left untranslated."
+        ),
+    ] = None
     url_field: Annotated[
         str | None, Option(help="Field of the URL, by which pages are paired first.")
     ] = None
@@ -89,6 +99,11 @@ def align(options: AlignOptions) -> None:
 
         tmde train bag --train rows.jsonl 'languages=[de, en]' 'pivot_languages=[en]' -o runs/mine
 
+    What is missing in the other language, and what was left untranslated:
+
+        tmde align german.jsonl english.jsonl --rows rows.jsonl --unpaired unpaired.tsv --identical
+        identical.tsv --language-a de --language-b en
+
     Known pairs are not scored, only their sentences aligned:
 
         tmde align german.jsonl english.jsonl --pairs pairs.tsv --rows rows.jsonl ...
@@ -97,6 +112,10 @@ def align(options: AlignOptions) -> None:
         common.check_output(options.output, options.overwrite, [".tsv"])
     if options.rows is not None:
         common.check_output(options.rows, options.overwrite, [".jsonl", ".tmx"], "--rows")
+    lists = {"--unpaired": options.unpaired, "--identical": options.identical}
+    for name, path in lists.items():
+        if path is not None:
+            common.check_output(path, options.overwrite, [".tsv", ".jsonl"], name)
     common.check_sources(options.a, options.b)
     choices = keywords(options, AlignOptions, without=("overwrite", "lawdr_rank"))
     choices |= keywords(options, common.SidesOptions)

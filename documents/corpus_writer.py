@@ -90,10 +90,12 @@ def write_rows(target: Path, columns: Sequence[str], rows: Iterable[Sequence]) -
             file.write("\t".join(tsv_field(value) for value in row) + "\n")
 
 
-def tsv_field(value: str | float) -> str:
+def tsv_field(value: str | float | int) -> str:
     """Return a field of TSV, quoted if it holds a tab, a line end or a quote, as pandas does."""
     if isinstance(value, float):
         return f"{value:.6f}"
+    if isinstance(value, int):
+        return str(value)
     if _NEEDS_QUOTES.search(value) is None:
         return value
     doubled = value.replace('"', '""')

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from typing_extensions import Unpack
 from modeling_tmde import TmdeError
 from tmde.data.model_languages import LanguageWatch
 from tmde.documents.alignment import AlignedPair, align_documents
+from tmde.documents.alignment_leftovers import AlignmentLeftovers
 from tmde.documents.bead_probabilities import ALIGNED_SHARE
 from tmde.documents.calibration import Calibration, check_min_probability, check_share
 from tmde.documents.corpus_writer import checked_output_or_none, write_rows
@@ -67,6 +69,8 @@ def align_files(
     output: str | os.PathLike[str] | None = None,
     *,
     rows: str | os.PathLike[str] | None = None,
+    unpaired: str | os.PathLike[str] | None = None,
+    identical: str | os.PathLike[str] | None = None,
     model: str = DEFAULT_MODEL,
     loading: Mapping[str, Any] | None = None,
     url_field: str | None = None,
@@ -108,6 +112,10 @@ def align_files(
             replaced.
         rows: The file of the aligned sentences, .jsonl or .tmx; None writes none. It
             needs both languages.
+        unpaired: The file of the documents in no pair, and with `rows` of the sentences in no row
+            because they are alone, of a low score or improbable; .tsv or .jsonl. None writes none.
+        identical: The file of the pairs of documents, and with `rows` of the sentences, that are
+            the same text on both sides; .tsv or .jsonl. None writes none.
         model: A folder, a Hub id, or the name of a packaged model.
         loading: Arguments of `DocumentEmbedder.from_pretrained`. A document is embedded by its
             sentences unless `long_documents` says otherwise.
@@ -135,9 +143,9 @@ def align_files(
         OSError: There is no such file.
     """
     needs_probabilities = (min_probability, share, calibration) != (None, None, None)
-    _check_purpose(output, rows, pairs, needs_probabilities)
-    pairs_target = checked_output_or_none(output, (".tsv",), "output", inputs=(a, b))
-    rows_target = checked_output_or_none(rows, (".jsonl", ".tmx"), "rows", inputs=(a, b))
+    outputs = (output, rows, unpaired, identical)
+    _check_purpose(outputs, pairs, needs_probabilities)
+    targets = AlignmentTargets.of(*outputs, inputs=(a, b))
     check_scoring(scoring, k)
     row_share = ALIGNED_SHARE if share is None else share
     check_share(row_share)
@@ -161,6 +169,7 @@ def align_files(
     elif rows is not None:
         model_calibration = find_calibration(model, loading, embedder)
     report = AlignmentReport()
+    leftovers = AlignmentLeftovers(sides)
     with without_truncation_warnings():
         if row_pairs is None:
             documents = _pair_documents(
@@ -174,18 +183,20 @@ def align_files(
                 same_domain=same_domain,
             )
             row_pairs = [(pair.first, pair.second) for pair in documents]
-            if pairs_target is not None:
-                _write_pairs(pairs_target, sides, documents)
+            if targets.pairs is not None:
+                _write_pairs(targets.pairs, sides, documents)
                 report.notes.append(f"{len(documents):,} pairs -> {output}")
+        leftovers.add_documents(row_pairs)
         if right_pairs is not None:
             report.quality = alignment_quality(row_pairs, right_pairs)
             report.notes.append(f"{reference}: {report.quality}")
-        if rows_target is not None:
+        if targets.rows is not None:
             report.beads = _write_parallel_rows(
-                rows_target,
+                targets.rows,
                 sides,
                 row_pairs,
                 embedder,
+                leftovers,
                 paragraphs=paragraphs,
                 min_score=min_score,
                 calibration=model_calibration,
@@ -200,20 +211,73 @@ def align_files(
                 _describe_beads(report.beads, unit),
                 f"{_describe_rows(report.beads)} -> {rows}",
             ]
+    report.notes += leftovers.write(targets.unpaired, targets.identical)
     return report
 
 
+@dataclass(frozen=True)
+class AlignmentTargets:
+    """The files that an alignment writes; None for those that it does not write.
+
+    Attributes:
+        pairs: The file of the pairs of documents.
+        rows: That of the aligned sentences.
+        unpaired: That of the texts without a partner.
+        identical: That of the texts that are the same on both sides.
+    """
+
+    pairs: Path | None
+    rows: Path | None
+    unpaired: Path | None
+    identical: Path | None
+
+    @classmethod
+    def of(
+        cls,
+        *outputs: str | os.PathLike[str] | None,
+        inputs: tuple[str | os.PathLike[str], str | os.PathLike[str]],
+    ) -> "AlignmentTargets":
+        """Check the files.
+
+        Args:
+            outputs: Those of the attributes, in their order.
+            inputs: The files that are read.
+
+        Raises:
+            TmdeError: One of them cannot be written, or is given twice.
+        """
+        suffixes = {
+            "output": (".tsv",),
+            "rows": (".jsonl", ".tmx"),
+            "unpaired": (".tsv", ".jsonl"),
+            "identical": (".tsv", ".jsonl"),
+        }
+        targets: list[Path | None] = []
+        for (argument, endings), path in zip(suffixes.items(), outputs, strict=True):
+            target = checked_output_or_none(path, endings, argument, inputs=inputs)
+            if target is not None and target in targets:
+                raise TmdeError(f"{argument}: found {path}, the file of another output")
+            targets.append(target)
+        return cls(*targets)
+
+
 def _check_purpose(
-    output: str | os.PathLike[str] | None,
-    rows: str | os.PathLike[str] | None,
+    outputs: Sequence[str | os.PathLike[str] | None],
     pairs: str | os.PathLike[str] | None,
     needs_probabilities: bool,
 ) -> None:
-    """Raise `TmdeError` if there is nothing to write, or nothing of what was asked for."""
-    if output is None and rows is None:
+    """Raise `TmdeError` if there is nothing to write, or nothing of what was asked for.
+
+    Args:
+        outputs: The files of pairs, rows, unpaired and identical texts.
+        pairs: That of known pairs.
+        needs_probabilities: Whether probabilities were asked for.
+    """
+    output, rows, *_ = outputs
+    if all(path is None for path in outputs):
         raise TmdeError(
             "Nothing to write; give output=FILE for pairs of documents, rows=FILE for their "
-            "sentences, or both"
+            "sentences, unpaired=FILE or identical=FILE"
         )
     if pairs is not None and (output is not None or rows is None):
         raise TmdeError(
@@ -341,6 +405,7 @@ def _write_parallel_rows(
     sides: Sides,
     row_pairs: GoldPairs,
     embedder: DocumentEmbedder,
+    leftovers: AlignmentLeftovers,
     *,
     calibration: Calibration | None,
     **alignment: Any,
@@ -352,17 +417,20 @@ def _write_parallel_rows(
         sides: Both sides.
         row_pairs: The rows of each pair.
         embedder: The model.
+        leftovers: Gets the beads that become no row.
         calibration: Its calibration; None without one.
         alignment: Further arguments of `parallel_rows`.
     """
     report = ParallelRowsReport()
     languages = needed_languages(sides, "Aligned sentences need")
+    ordered_pairs = list(row_pairs)
     aligned = parallel_rows(
-        _texts_of_pairs(sides, row_pairs),
+        _texts_of_pairs(sides, ordered_pairs),
         embedder,
         languages,
         calibration=calibration,
         report=report,
+        on_left_out=partial(leftovers.add_bead, ordered_pairs),
         **alignment,
     )
     columns = ["translation", "doc_id", "segment", "score"]

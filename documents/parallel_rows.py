@@ -70,6 +70,27 @@ class ParallelRowsReport:
     outcomes: Counter[Outcome] = field(default_factory=Counter)
 
 
+@dataclass(frozen=True)
+class LeftOutBead:
+    """A bead that became no row.
+
+    Attributes:
+        document: The number of the pair of documents, from 0.
+        outcome: Why it became none.
+        first: The numbers of its sentences of the first document, from 0.
+        second: Those of the second.
+        first_texts: Its sentences of the first document.
+        second_texts: Those of the second.
+    """
+
+    document: int
+    outcome: Outcome
+    first: range
+    second: range
+    first_texts: list[str]
+    second_texts: list[str]
+
+
 def split_paragraphs(text: str) -> list[str]:
     """Return the lines of a document that are not empty, without white space around."""
     lines = [line.strip() for line in text.splitlines()]
@@ -88,6 +109,7 @@ def parallel_rows(
     min_probability: float | None = None,
     share: float = ALIGNED_SHARE,
     report: ParallelRowsReport | None = None,
+    on_left_out: Callable[[LeftOutBead], None] = lambda bead: None,
 ) -> Iterator[dict[str, Any]]:
     """Yield what is aligned in pairs of documents.
 
@@ -111,6 +133,7 @@ def parallel_rows(
         min_probability: The least probability of a row; None for all.
         share: The share of beads that you expect to be right.
         report: The counts, which are filled in place as rows are asked for.
+        on_left_out: Called with every bead that becomes no row.
 
     Yields:
         `{"translation": {language: text, language: text}, "doc_id": id, "segment": number of the
@@ -155,6 +178,8 @@ def parallel_rows(
                 report.outcomes[outcome] += 1
                 if outcome is Outcome.ROW:
                     yield row.as_dict(pair.id, languages)
+                else:
+                    on_left_out(row.left_out(pair, report.documents - 1, outcome))
 
 
 @dataclass(frozen=True)
@@ -247,12 +272,12 @@ class _RunningMean:
 
 @dataclass
 class _AlignedRow:
-    """A bead with sentences on both sides.
+    """A bead, and the texts of its sides.
 
     Attributes:
         segment: The number of the bead in its document, from 0.
         bead: The bead.
-        score: Its score.
+        score: Its score; None if one side is empty.
         first: The text of its first side.
         second: That of its second side.
         probability: The probability that they are translations; None if it is not known.
@@ -260,13 +285,33 @@ class _AlignedRow:
 
     segment: int
     bead: Bead
-    score: float
+    score: float | None
     first: str
     second: str
     probability: float | None = None
 
+    def left_out(self, pair: _DocumentPair, document: int, outcome: Outcome) -> LeftOutBead:
+        """Return the bead, which becomes no row.
+
+        Args:
+            pair: The documents.
+            document: The number of the pair.
+            outcome: Why it becomes none.
+        """
+        first = self.bead.first
+        second = self.bead.second
+        return LeftOutBead(
+            document,
+            outcome,
+            first,
+            second,
+            pair.first[first.start : first.stop],
+            pair.second[second.start : second.stop],
+        )
+
     def as_dict(self, doc_id: str, languages: tuple[str, str]) -> dict[str, Any]:
-        """Return the row of the corpus."""
+        """Return the row of the corpus, of a bead with sentences on both sides."""
+        assert self.score is not None
         row = {
             "translation": {languages[0]: self.first, languages[1]: self.second},
             "doc_id": doc_id,
@@ -286,7 +331,7 @@ def _aligned_rows(
     probabilities: BeadProbabilities | None,
     report: ParallelRowsReport,
 ) -> list[_AlignedRow]:
-    """Align two documents, count their segments and beads, and return the beads with both sides.
+    """Align two documents, count their segments and beads, and return the beads.
 
     Args:
         pair: The documents.
@@ -302,18 +347,16 @@ def _aligned_rows(
     rows = []
     for segment, bead in enumerate(align(first_vectors, second_vectors, lengths=pair.lengths)):
         report.beads[len(bead.first), len(bead.second)] += 1
-        if bead.score is None:
-            report.outcomes[Outcome.ALONE] += 1
-            continue
         first = _joined(pair.first, bead.first)
         second = _joined(pair.second, bead.second)
         rows.append(_AlignedRow(segment, bead, bead.score, first, second))
     if probabilities is not None:
-        beads = [row.bead for row in rows]
+        paired_rows = [row for row in rows if row.score is not None]
+        beads = [row.bead for row in paired_rows]
         values = probabilities.probabilities_of(
             beads, (pair.first, pair.second), (first_vectors, second_vectors)
         )
-        for row, probability in zip(rows, values, strict=True):
+        for row, probability in zip(paired_rows, values, strict=True):
             row.probability = probability
     return rows
 
@@ -325,6 +368,8 @@ def _joined(segments: list[str], numbers: range) -> str:
 
 def _outcome(row: _AlignedRow, min_score: float | None, min_probability: float | None) -> Outcome:
     """Return whether a bead becomes a row, or why it is left out."""
+    if row.score is None:
+        return Outcome.ALONE
     if min_score is not None and row.score < min_score:
         return Outcome.LOW_SCORE
     if row.first == row.second:

@@ -53,6 +53,66 @@ def test_align_files(sides, tmp_path):
     assert set(read_rows(rows)[0]) == {"translation", "doc_id", "segment", "score", "probability"}
 
 
+GERMAN_PAGE = """Die Brücke ist bis Freitag gesperrt.
+Der Bus fährt jede Stunde vom Bahnhof ab.
+Der Eintritt ins Museum kostet im Winter nichts.
+Hello world, this was left in English.
+12 345
+Die Zinsen sind im Frühjahr wieder gestiegen."""
+ENGLISH_PAGE = """The bridge is closed until Friday.
+The bus leaves the station every hour.
+Hello world, this was left in English.
+12 345
+Interest rates rose again in spring."""
+
+
+def test_align_files_lists_what_has_no_partner_and_what_was_copied(tmp_path):
+    recipe = {"id": "recipe", "text": "Den Teig eine Stunde lang gehen lassen und dann backen."}
+    first = write_rows(tmp_path / "a.jsonl", [{"id": "page", "text": GERMAN_PAGE}, recipe])
+    second = write_rows(tmp_path / "b.jsonl", [{"id": "page", "text": ENGLISH_PAGE}])
+    report = tmde.align_files(
+        first,
+        second,
+        rows=tmp_path / "rows.jsonl",
+        unpaired=tmp_path / "unpaired.tsv",
+        identical=tmp_path / "identical.jsonl",
+        language_a="de",
+        language_b="en",
+    )
+    unpaired = read_tsv(tmp_path / "unpaired.tsv").values.tolist()
+    museum = GERMAN_PAGE.split("\n")[2]
+    assert unpaired == [
+        ["a", "recipe", "", "no partner", recipe["text"]],
+        ["a", "page", "3", "no partner", museum],
+    ]
+    (copied,) = read_rows(tmp_path / "identical.jsonl")
+    assert copied["text"] == "Hello world, this was left in English."
+    assert (copied["sentence_a"], copied["sentence_b"]) == (4, 3)
+    assert report.sentences()[-2:] == [
+        "2 texts without a partner -> unpaired.tsv",
+        "1 identical texts -> identical.jsonl",
+    ]
+
+
+def test_align_files_lists_improbable_rows_on_both_sides(tmp_path):
+    first = write_rows(tmp_path / "a.jsonl", [{"id": "x", "text": "Die Brücke ist gesperrt."}])
+    second = write_rows(tmp_path / "b.jsonl", [{"id": "y", "text": "My cat likes fish."}])
+    tmde.align_files(
+        first,
+        second,
+        rows=tmp_path / "rows.jsonl",
+        unpaired=tmp_path / "unpaired.jsonl",
+        language_a="de",
+        language_b="en",
+        min_score=0.9,
+    )
+    unpaired = read_rows(tmp_path / "unpaired.jsonl")
+    assert [(row["side"], row["id"], row["reason"]) for row in unpaired] == [
+        ("a", "x", "low score"),
+        ("b", "y", "low score"),
+    ]
+
+
 def test_dedupe_files(tmp_path):
     texts = [
         "The bridge is closed until Friday.",

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -361,7 +361,8 @@ class DuplicateFinder:
         vectors_of_language = {}
         for number, (language, rows) in enumerate(rows_of_language.items()):
             path = folder / f"language-{number}.npy"
-            texts_of_language = ChosenTexts(texts, rows)
+            # Rows of a memory, which are tuples, are not searched for translations.
+            texts_of_language = cast(Sequence[str], ChosenTexts(texts, rows))
             encoded = encode_to_file(
                 self.embedder, texts_of_language, len(rows), path, language=language
             )

@@ -564,7 +564,7 @@ class DocumentIndex:
         The rows get the places where their passages begin.
         """
         texts: list[str] = []
-        codes: list[str | None] = []
+        codes: list[str] = []  # None for each, unless the model needs them
         for row in rows:
             passage_texts = [row["text"]]
             if self.has_passages:

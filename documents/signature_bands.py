@@ -59,7 +59,7 @@ class SignatureBands:
     """
 
     def __init__(
-        self, texts: Iterable[str], count: int, least_resemblance: float, folder: Path
+        self, texts: Iterable[Text], count: int, least_resemblance: float, folder: Path
     ) -> None:
         band_length = longest_band(least_resemblance)
         band_count = SIGNATURE_LENGTH // band_length

@@ -96,7 +96,7 @@ def similar_codes(code: str) -> list[str]:
     if len(guess) == 2 and guess.isalpha():
         # The code of a country; one that is none is taken for English.
         spoken = Language.make(territory=guess.upper()).maximize().language
-        if spoken not in (None, "en", *codes):
+        if spoken is not None and spoken not in ("en", *codes):
             codes.append(spoken)
     return codes
 

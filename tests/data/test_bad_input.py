@@ -60,7 +60,7 @@ def test_unknown_hub_id(streaming, monkeypatch):
     [
         ({"languages": ["de", "sv"]}, ("corpus", "'sv'", "de, en")),
         ({"languages": ["de", "enx"]}, ("'enx'", "Did you mean 'en'?")),
-        ({"languages": ["de", "sv", "fi"]}, ("'sv', 'fi'", "de, en")),
+        ({"languages": ["de", "sv", "fi"]}, ("'fi', 'sv'", "de, en")),
         ({"pivot_languages": ["fr"]}, ("'fr'", "de, en")),
         ({"languages": ["de"]}, ("at least two languages",)),
         ({"languages": "de"}, ("languages", "a list")),

@@ -15,7 +15,7 @@ from .columns import (
     missing_languages_error,
     shown_fields,
 )
-from .languages import check_code
+from .languages import check_code, may_name_a_language
 from .lines import shown_path
 from .mixing import limits_of, mix
 from .parts import Part, PartOpener, RowSource
@@ -222,7 +222,8 @@ def _check_arguments(
     if isinstance(languages, str):
         raise _bad_argument("languages", languages, "a list of language codes")
     for name in languages or ():
-        if not is_other_name(name):
+        # A column may have another name, such as `german`.
+        if may_name_a_language(name) and not is_other_name(name):
             check_code(name, "languages")
 
 

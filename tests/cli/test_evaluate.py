@@ -326,10 +326,10 @@ def test_a_defect_keeps_its_traceback_and_the_other_results(models, tmp_path, mo
     [
         (["--tasks", "mldoc"], "MLDoc is licensed"),
         (["--tasks", "sample", "--set", "sizes=3"], "expected TASK.OPTION=VALUE"),
-        (["--tasks", "sample", "--languages", "de,xx"], "xx"),
+        (["--tasks", "sample", "--languages", "de,sv"], "sv"),
         (
-            ["--tasks", "sample", "--train-languages", "zz"],
-            "Found no language 'zz', expected one of de, en",
+            ["--tasks", "sample", "--train-languages", "sv"],
+            "Found no language 'sv', expected one of de, en",
         ),
         (["-o", "tests", "--overwrite"], "-o tests: found files, expected an empty folder"),
     ],

@@ -58,9 +58,9 @@ def test_unknown_hub_id(streaming, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        ({"languages": ["de", "xx"]}, ("corpus", "'xx'", "de, en")),
+        ({"languages": ["de", "sv"]}, ("corpus", "'sv'", "de, en")),
         ({"languages": ["de", "enx"]}, ("'enx'", "Did you mean 'en'?")),
-        ({"languages": ["de", "xx", "yy"]}, ("'xx', 'yy'", "de, en")),
+        ({"languages": ["de", "sv", "fi"]}, ("'fi', 'sv'", "de, en")),
         ({"pivot_languages": ["fr"]}, ("'fr'", "de, en")),
         ({"languages": ["de"]}, ("at least two languages",)),
         ({"languages": "de"}, ("languages", "a list")),

@@ -25,8 +25,6 @@ LENGTH_POWER = 0.25
 NEIGHBORS = slice(2, 7)
 LARGEST_SAMPLE = 1000  # sentences of the other document that are compared for this
 
-SMALLEST_BEAD = 2  # sentences of both sides; its sides have no parts
-
 SMALLEST_DISTANCE = 1e-6  # the floor of the distance to the other document
 
 # The surprise at a probability of 1 in 150. Rarer lengths cost no more, so that no length forbids a
@@ -46,13 +44,11 @@ class BeadCosts:
 
     The cost of a and b sentences with the vectors x and y is
 
-        (a + b) / 2 * (1 - cos(x, y)) / D + merge (a + b - 2) + excess E / D
+        (a + b) / 2 * (1 - cos(x, y)) / ((distance of x + distance of y) / 2) + merge (a + b - 2)
 
-    where D is the mean distance of x and of y. The distance of a span is the mean of two numbers:
-    its mean distance to the sentences of the other document, 1 - cos, and that to the 3rd to the
-    7th nearest of them, or of 1,000 of them, evenly spaced. (Comparing with neighbors is the idea
-    of CSLS, Conneau et al. 2018.) E is how much the cosine rises if the first or the last sentence
-    of a side is left out, and 0 if it falls: such a sentence is not part of the translation. The
+    where the distance of a span is the mean of two numbers: its mean distance to the sentences of
+    the other document, 1 - cos, and that to the 3rd to the 7th nearest of them, or of 1,000 of
+    them, evenly spaced. (Comparing with neighbors is the idea of CSLS, Conneau et al. 2018.) The
     surprise at the lengths is added.
     Lengths are compared as by Gale & Church 1993 ("A program for aligning sentences in bilingual
     corpora", Computational Linguistics 19(1)): a translation of l characters has about c l, with
@@ -71,7 +67,6 @@ class BeadCosts:
         merge: The cost of each sentence beyond one on each side.
         lengths: The characters of each sentence of both documents; None where they are not known.
         length_weight: What one unit of surprise costs.
-        excess: What a sentence at an edge costs that makes both sides less similar.
     """
 
     def __init__(
@@ -80,13 +75,11 @@ class BeadCosts:
         merge: float = 0.0,
         lengths: Sequence[Sequence[int] | np.ndarray] | None = None,
         length_weight: float = 0.0,
-        excess: float = 0.0,
     ) -> None:
         self.first, self.second = sides
         self.merge = merge
         self.lengths = lengths
         self.length_weight = length_weight
-        self.excess = excess
         self.first_distances = _distances(self.first, self.second[0])
         self.second_distances = _distances(self.second, self.first[0])
         if lengths is not None:
@@ -113,27 +106,8 @@ class BeadCosts:
         second_distances = self.second_distances[b - 1][None, columns]
         mean_distances = (first_distances + second_distances) / 2
         # Rounding may lift the cosine of equal vectors above 1.
-        distances = (a + b) / 2 * np.maximum(1 - cosines, 0)
-        if self.excess > 0 and a + b > SMALLEST_BEAD:
-            best_cosines = self._cosines_of_parts(a, b, rows, columns)
-            distances += self.excess * np.maximum(best_cosines - cosines, 0)
-        return distances / np.maximum(mean_distances, SMALLEST_DISTANCE)
-
-    def _cosines_of_parts(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
-        """Return the largest cosine without the first or last sentence of a side.
-
-        Arguments and shape are those of `of_vectors`.
-        """
-        first = self.first[a - 1][rows]
-        second = self.second[b - 1][columns]
-        largest = np.full((len(first), len(second)), -np.inf, np.float32)
-        if a > 1:
-            parts = self.first[a - 2][rows.start : rows.start + len(first) + 1] @ second.T
-            largest = np.maximum(parts[:-1], parts[1:])
-        if b > 1:
-            parts = first @ self.second[b - 2][columns.start : columns.start + len(second) + 1].T
-            largest = np.maximum(largest, np.maximum(parts[:, :-1], parts[:, 1:]))
-        return largest
+        distances = np.maximum(1 - cosines, 0)
+        return (a + b) / 2 * distances / np.maximum(mean_distances, SMALLEST_DISTANCE)
 
     def surprise(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
         """Return how surprising the lengths of spans are if they are translations, (rows, columns).
@@ -166,7 +140,7 @@ class BeadCosts:
         lengths = None
         if self.lengths is not None:
             lengths = [_sums_of_two(side_lengths) for side_lengths in self.lengths]
-        return BeadCosts(sides, self.merge, lengths, self.length_weight, self.excess)
+        return BeadCosts(sides, self.merge, lengths, self.length_weight)
 
 
 class BeadScores:

@@ -67,7 +67,6 @@ def align_sentences(
     length_weight: float = 0.08,
     width: int = 20,
     means: tuple[np.ndarray, np.ndarray] | None = None,
-    excess: float = 1.0,
 ) -> list[Bead]:
     """Return the cheapest alignment of two documents that keeps the order of both.
 
@@ -91,9 +90,6 @@ def align_sentences(
     - The mean of both documents is subtracted from all vectors first, because the vectors of many
       encoders lie in a narrow cone.
     - Each sentence beyond one on each side costs `merge`, because most beads are one to one.
-    - A sentence at the edge of a bead costs `excess` times what it takes from the cosine of both
-      sides, over the distance to sentences of the other document. So a sentence that the other
-      document lacks is less often merged into its neighbor.
     - If lengths are known, the surprise at those of the two sides costs, too (Gale & Church 1993).
 
     The defaults were chosen on development documents.
@@ -118,7 +114,6 @@ def align_sentences(
             the sentences that a document of fewer than 20 lacks. Without it, scores of short
             documents mean little: that of two documents of one sentence is 0, unless they are
             equal.
-        excess: 0 or more; what the cosine that a sentence at the edge of a bead takes away costs.
 
     Returns:
         Beads in order; every sentence is in one.
@@ -131,10 +126,10 @@ def align_sentences(
         raise TmdeError(
             f"max_size, skip: found {max_size}, {skip}, expected at least 2 and a number above 0"
         )
-    weights = {"merge": merge, "length_weight": length_weight, "excess": excess}
-    for name, weight in weights.items():
-        if not 0 <= weight < np.inf:
-            raise TmdeError(f"{name}: found {weight}, expected a number of 0 or more")
+    if not (0 <= merge < np.inf and 0 <= length_weight < np.inf):
+        raise TmdeError(
+            f"merge, length_weight: found {merge}, {length_weight}, expected numbers of 0 or more"
+        )
     _check_sides(first, second, lengths)
     n, m = len(first), len(second)
     first = unit_sentences("first", first)
@@ -149,7 +144,7 @@ def align_sentences(
         unit_spans(first - center, first_weights, max_size - 1),
         unit_spans(second - center, second_weights, max_size - 1),
     ]
-    costs = BeadCosts(sides, merge, lengths, length_weight, excess)
+    costs = BeadCosts(sides, merge, lengths, length_weight)
     path = cheapest_path(costs, skip, _moves(max_size), width)
     scores = BeadScores(first, second, first_weights, second_weights, means)
     return _beads(path, costs, skip, scores)

@@ -75,7 +75,7 @@ def distance_to(x, others):
 class PlainCosts:
     """The costs of single beads, in float64."""
 
-    def __init__(self, first, second, max_size, merge, lengths, length_weight, excess):
+    def __init__(self, first, second, max_size, merge, lengths, length_weight):
         self.first_lengths, self.second_lengths = lengths
         center = (shrunken_mean(first) + shrunken_mean(second)) / 2
         first = np.array([unit(sentence) - center for sentence in first])
@@ -84,18 +84,6 @@ class PlainCosts:
         self.second = span_vectors(second, self.second_lengths, max_size - 1)
         self.merge = merge
         self.length_weight = length_weight
-        self.excess = excess
-
-    def largest_cosine_of_parts(self, i, j, a, b):
-        """The largest cosine of a bead that lacks the first or last sentence of a side."""
-        cosines = [-math.inf]
-        if a > 1:
-            y = self.second[b - 1][j]
-            cosines += [self.first[a - 2][start] @ y for start in (i, i + 1)]
-        if b > 1:
-            x = self.first[a - 1][i]
-            cosines += [x @ self.second[b - 2][start] for start in (j, j + 1)]
-        return max(cosines)
 
     def of_bead(self, i, j, a, b):
         """The cost of a and b sentences that begin at sentence i of one side and j of the other."""
@@ -108,8 +96,6 @@ class PlainCosts:
             sum(self.second_lengths[j : j + b]),
             ratio=sum(self.second_lengths) / sum(self.first_lengths),
         )
-        rise = max(self.largest_cosine_of_parts(i, j, a, b) - x @ y, 0)
-        cost_of_vectors += self.excess * rise / mean_distance
         cost_of_lengths = self.length_weight * min(5.0, surprise)
         return cost_of_vectors + self.merge * (a + b - 2) + cost_of_lengths
 
@@ -190,17 +176,6 @@ def test_the_score_of_a_pair_by_hand():
     assert score == pytest.approx(1 - 0.29289 / 0.58750, abs=1e-4)
 
 
-def test_a_sentence_that_the_other_document_lacks_stays_alone():
-    """x2 has a bit of y1, so a bead of x1 and x2 costs less than x2 alone, without the excess."""
-    first = np.eye(5)[:3] + [[0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0.5, 0, 0, 0]]
-    second = np.eye(5)[:2]
-    options = {"skip": 0.8, "merge": 0.0}
-    merged = align_sentences(first, second, excess=0.0, **options)
-    assert pairs(merged)[-1] == (range(1, 3), range(1, 2))
-    apart = align_sentences(first, second, excess=4.0, **options)
-    assert pairs(apart) == [(range(1), range(1)), (range(1, 2), range(1, 2))]
-
-
 def test_neighbors_of_a_long_document_are_those_of_a_sample(monkeypatch):
     rng = np.random.default_rng(0)
     units = np.array([unit(row) for row in rng.normal(size=(20, 5))])
@@ -226,16 +201,15 @@ LENGTHS = st.lists(st.integers(0, 400), min_size=24, max_size=24)
     merge=st.floats(0, 1),
     characters=LENGTHS,
     weight=st.floats(0, 0.5),
-    excess=st.floats(0, 4),
 )
-def test_equals_a_plain_program(seed, n, m, max_size, skip, merge, characters, weight, excess):
+def test_equals_a_plain_program(seed, n, m, max_size, skip, merge, characters, weight):
     rng = np.random.default_rng(seed)
     first = rng.normal(size=(n, 6))
     second = rng.normal(size=(m, 6))
     lengths = [1 + characters[0], *characters[1:n]], [1 + characters[12], *characters[13 : 12 + m]]
-    beads = align_sentences(first, second, max_size, skip, merge, lengths, weight, excess=excess)
+    beads = align_sentences(first, second, max_size, skip, merge, lengths, weight)
     check_cover(beads, n, m)
-    costs = PlainCosts(first, second, max_size, merge, lengths, weight, excess)
+    costs = PlainCosts(first, second, max_size, merge, lengths, weight)
     expected = cheapest_total(costs, n, m, max_size, skip)
     assert sum(bead.cost for bead in beads) == pytest.approx(expected, abs=1e-4)
 
@@ -321,9 +295,8 @@ ONES = np.ones((2, 3))
     ("second", "options", "message"),
     [
         (ONES, {"skip": float("nan")}, "max_size, skip: found 6, nan"),
-        (ONES, {"merge": -0.1}, "merge: found -0.1, expected a number of 0 or more"),
-        (ONES, {"length_weight": float("nan")}, "length_weight: found nan"),
-        (ONES, {"excess": -1.0}, "excess: found -1.0"),
+        (ONES, {"merge": -0.1}, "merge, length_weight: found -0.1, 0.08, expected numbers of 0"),
+        (ONES, {"length_weight": float("nan")}, "merge, length_weight: found 0.28, nan"),
         (ONES, {"lengths": ([1, 2], [1, 2, 3])}, "lengths: found 2 and 3, expected 2 and 2"),
         (np.ones((2, 4)), {}, r"vectors of shape \(3,\) in first and \(4,\) in second"),
         (np.full((2, 3), np.nan), {}, "second: found a vector that is not finite"),

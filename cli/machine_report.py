@@ -25,6 +25,7 @@ from tmde.embedding.machine import has_fast_bf16
 EXTRA_PURPOSES = {
     "search": "tmde index, search and mine",
     "clean": "tmde clean, and tmde dedupe across languages",
+    "localization": "gettext's .po files, in all commands",
     "demo": "tmde demo",
     "figures": "training curves and the figures of tmde eval",
     "lora": "tmde train --lora",

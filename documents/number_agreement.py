@@ -168,8 +168,12 @@ def _with_digits(text: str, language: str) -> str:
     text = _with_plain_decimals(_SCALED.sub(digits, text))
     if code not in _SPELLED_LANGUAGES:
         return text
-    from text_to_num import alpha2digit
-
+    try:
+        from text_to_num import alpha2digit
+    except ImportError as error:
+        raise ImportError(
+            "Numbers in words are read by text2num: pip install 'tmde[clean]'", name="text2num"
+        ) from error
     spelled: str = alpha2digit(text, code)
     return spelled
 

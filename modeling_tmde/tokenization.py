@@ -565,7 +565,9 @@ def _extend_unigram(
     if not texts:
         raise TmdeError("No text to extend the tokenizer on in any of the languages")
     known = tokenizer.get_vocab()
-    candidates = [piece for piece in _learn_pieces(tokenizer, texts) if piece[0] not in known]
+    # The old vocabulary may have as many of the pieces as it has entries.
+    pieces = _learn_pieces(tokenizer, texts, len(known) + round(_SPARE_MERGES * new_tokens))
+    candidates = [piece for piece in pieces if piece[0] not in known]
     # Without its characters, no text of another script could be read.
     candidates.sort(key=lambda piece: (len(piece[0]) > 1, -piece[1]))
     candidates = candidates[: round(_SPARE_MERGES * new_tokens)]
@@ -581,13 +583,13 @@ def _extend_unigram(
     return _with_pieces(tokenizer, chosen_pieces[:new_tokens])
 
 
-def _learn_pieces(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[Piece]:
+def _learn_pieces(tokenizer: PreTrainedTokenizerBase, texts: list[str], size: int) -> list[Piece]:
     """Learn a Unigram vocabulary of texts, which are read as a tokenizer reads them."""
     backend = tokenizer.backend_tokenizer
     learner = Tokenizer(models.Unigram())
     learner.normalizer = backend.normalizer
     learner.pre_tokenizer = backend.pre_tokenizer
-    trainer = trainers.UnigramTrainer(vocab_size=len(tokenizer), show_progress=False)
+    trainer = trainers.UnigramTrainer(vocab_size=size, show_progress=False)
     learner.train_from_iterator(texts, trainer)
     return [tuple(piece) for piece in json.loads(learner.to_str())["model"]["vocab"]]
 

@@ -263,7 +263,7 @@ BAD = [
     ),
     (
         ["-o", "out.tsv", "--language-a", "german"],
-        "--language-a: found 'german', expected a language code",
+        "--language-a: found 'german', expected the code of a language",
     ),
     (["-o", "out.tsv", "--same-domain"], "--same-domain needs --url-field"),
     (

@@ -164,6 +164,7 @@ SKIPS = {
         "CI runs it by itself",
     ],
     "docs/guides/adapt.md": [
+        "takes minutes; tests/cli/test_add_language.py adds a language to `default`",
         "takes minutes; tests/training/test_nli.py trains on files",
         "needs the run above; tests/modeling_tmde/test_modeling_encoder.py fine-tunes on pairs",
         "needs a script of transformers",
@@ -193,6 +194,7 @@ SKIPS = {
     ],
     "docs/hub-data.md": ["needs the Hub and MLDoc"],
     "docs/index.md": ["is the script of README.md, which runs there"],
+    "docs/guides/train.md": ["needs the network"],
     "docs/guides/train-t-mde.md": [
         "streams Europarl and needs GPUs",
         "needs four GPUs; tests/training/test_distributed.py trains on two processes",

@@ -182,7 +182,15 @@ def test_a_full_disk_is_no_damage(tmp_path, monkeypatch, full_disk, operation):
     with index.writing():
         for id in "ab":
             index._table.merge(
-                [{"id": id, "text": id, "embedded_language": None, "metadata": {"n": 1}}],
+                [
+                    {
+                        "id": id,
+                        "text": id,
+                        "embedded_language": None,
+                        "passages": [0],
+                        "metadata": {"n": 1},
+                    }
+                ],
                 np.ones((1, 2), np.float32),
             )
         monkeypatch.setattr(index, "_maintain", lambda: None)

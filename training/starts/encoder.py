@@ -33,6 +33,7 @@ from tmde.training.starts.hub_encoders import (
     take_vocabulary,
     token_settings,
 )
+from tmde.training.starts.tokenizers import check_reads_new_languages
 from tmde.training.starts.vocabulary import check_ids
 
 
@@ -203,7 +204,9 @@ class FromAdapted(Start):
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
         """Return the tokenizer of the checkpoint."""
         path = self.recipe.tokenizer.path or self.checkpoint
-        return open_encoder_tokenizer(path)
+        tokenizer = open_encoder_tokenizer(path)
+        check_reads_new_languages(tokenizer, self.recipe, rows)
+        return tokenizer
 
     def apply(self, tokenizer: PreTrainedTokenizerBase) -> tuple[PreTrainedModel, Report | None]:
         """Return a model as the checkpoint has it, with what the recipe changes."""

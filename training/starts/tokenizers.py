@@ -43,14 +43,14 @@ def prepare_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> PreTra
     """
     if recipe.tokenizer.path and not recipe.tokenizer.new_tokens:
         tokenizer = open_tokenizer_files(recipe.tokenizer.path)
-        _check_reads_new_languages(tokenizer, recipe, rows)
+        check_reads_new_languages(tokenizer, recipe, rows)
         return tokenizer
     tokenizer_folder = folder / TOKENIZER_FOLDER
     with PartialState().main_process_first():
         if not (tokenizer_folder / "tokenizer_config.json").exists():
             with phase("Training the tokenizer", is_shown=not recipe.training.disable_tqdm):
                 tokenizer = _make_tokenizer(recipe, rows)
-            _check_reads_new_languages(tokenizer, recipe, rows)
+            check_reads_new_languages(tokenizer, recipe, rows)
             _save_tokenizer(tokenizer, tokenizer_folder)
         return open_tokenizer_files(tokenizer_folder)
 
@@ -99,7 +99,7 @@ def _extended_tokenizer(
     )
 
 
-def _check_reads_new_languages(
+def check_reads_new_languages(
     tokenizer: PreTrainedTokenizerBase, recipe: Recipe, rows: Rows | None
 ) -> None:
     """Refuse a language that is added, and of whose characters the tokenizer knows too few.

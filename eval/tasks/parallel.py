@@ -60,9 +60,9 @@ def open_parts(
     parts: Parts = {}
     for name in configs:
         if name is not None and pair_of(name) is not None:
-            parts[name] = load_parallel(source, config=name, bad_rows="raise", **options)
+            parts[name] = load_parallel(source, config=name, **options)
         else:
-            parts[None] = load_parallel(source, languages, config=name, bad_rows="raise", **options)
+            parts[None] = load_parallel(source, languages, config=name, **options)
     loaded_languages = []
     for part in parts.values():
         loaded_languages += part.features["translation"]

@@ -66,11 +66,6 @@ def files(tmp_path):
         ),
         ("sentence_retrieval", {}, "'source': found None.*parallel text"),
         (
-            "sentence_retrieval",
-            {"source": "wrong.jsonl"},
-            "wrong.jsonl, row 7, field 'de': found 3",
-        ),
-        (
             "xsr",
             {"source": "rows.jsonl", "queries": 9, "candidates": 4},
             "found 9, expected at most candidates=4",
@@ -164,3 +159,10 @@ def test_a_pair_without_gold_label(dataset_folder):
 def test_repeated_ids_are_refused():
     with pytest.raises(TaskError, match="a split: ids must differ, found 'b' twice"):
         Split(["a", "b", "c", "b"], ["t"] * 4, ["l"] * 4)
+
+
+def test_a_row_that_is_no_text_is_left_out_and_reported(files, caplog):
+    data = TASKS["sentence_retrieval"]().load(str(files / "wrong.jsonl"))
+    assert len(data.ids) == 6
+    assert "wrong.jsonl: 7 rows read, 6 kept, 1 bad row dropped" in caplog.text
+    assert "row 7, field 'de': found 3, expected a text" in caplog.text

@@ -34,8 +34,8 @@ def read_json_lines(
         row, text = _parsed(line)
         if not isinstance(row, dict):
             if _begins_an_array(row, line):
-                found = Unquoted("an array")
-                raise bad_value(place, number, None, found, "a JSON object", ARRAY_ADVICE)
+                array = Unquoted("an array")
+                raise bad_value(place, number, None, array, "a JSON object", ARRAY_ADVICE)
             advice = "Correct or delete the line."
             yield number, bad_value(place, number, None, row, "a JSON object", advice), line
             continue

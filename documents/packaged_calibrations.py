@@ -9,7 +9,7 @@ from tmde.documents.calibration import Calibration, probe_cosines
 from tmde.embedding import DocumentEmbedder
 
 _FOLDER = Path(__file__).parent / "calibrations"
-# By Hub id. Each was made by `tmde calibrate`, see docs/results/languages.md.
+# By Hub id. `tmde calibrate` made it from 1,150 development rows in five languages.
 _FILES = {"intfloat/multilingual-e5-small": _FOLDER / "multilingual-e5-small.json"}
 
 

@@ -108,8 +108,8 @@ class Placeholders:
         Entities are decoded. Tags are compared by their names, addresses by their hosts. What
         stands between < and > like a tag, but is none, such as <path>, is a word to translate.
         """
-        first_counts = Counter(self._found(first))
-        second_counts = Counter(self._found(second))
+        first_counts = Counter(self._placeholders_of(first))
+        second_counts = Counter(self._placeholders_of(second))
         if first_counts == second_counts:
             return [], []
         has_positions = [
@@ -130,7 +130,7 @@ class Placeholders:
 
         return self._pattern.sub(space, decoded(text))
 
-    def _found(self, text: str) -> list[str]:
+    def _placeholders_of(self, text: str) -> list[str]:
         """Return the placeholders of a text as they are compared, in order."""
         text = decoded(text)
         matches = [match[0] for match in self._pattern.finditer(text)]
@@ -138,21 +138,21 @@ class Placeholders:
             return matches
         has_branches = any(map(_BRANCHES.match, matches))
         closed_tags = frozenset(_CLOSED_TAG.findall(text))
-        found = []
+        placeholders = []
         for match in matches:
             if match.startswith("<"):
                 if _is_tag(match, closed_tags):
-                    found.append(_plain_tag(match))
+                    placeholders.append(_plain_tag(match))
             elif match.startswith("http"):
                 host = _HOST.match(match)
-                found.append(match if host is None else host[0].rstrip(".,;:!?)"))
+                placeholders.append(match if host is None else host[0].rstrip(".,;:!?)"))
             elif _ICU.match(match):
-                found.append("".join(match.split()))
+                placeholders.append("".join(match.split()))
             elif match.startswith("{") and has_branches:
                 pass  # A branch of a plural of ICU is text: one {file}.
             else:
-                found.append(_SPECIFICATION.sub("}", match))
-        return found
+                placeholders.append(_SPECIFICATION.sub("}", match))
+        return placeholders
 
 
 def _pattern_of(styles: str | None) -> tuple[tuple[str, ...], re.Pattern[str]]:

@@ -1,8 +1,9 @@
 """The first vectors of tokens that a checkpoint knows nothing of, by the translations of texts.
 
-A token of a new script has no pieces in the old vocabulary. In a bag, it begins as the mean of the
-texts that translate those in which it occurs. In Russian, added to `default` by 4,000 rows, that
-alone found 48 % of the translations of news before any training, and random vectors 21 % after it.
+A token of a new script has no pieces in the old vocabulary. In a bag, it is initialized with the mean
+of the texts that translate those in which it occurs. In Russian, added to `default` with 4,000 rows,
+48 % of the translations of news were found so before any training. With random vectors, 21 % were
+found after it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def place_added_tokens(
     assert checkpoint is not None  # `extension_recipe` has named it.
     number = place_new_tokens(model, tokenizer, checkpoint, rows, recipe.data.replay.new_languages)
     if number and PartialState().is_main_process:
-        logger.warning(f"{number:,} tokens of new scripts begin as the means of translations")
+        logger.warning(
+            f"{number:,} tokens of new scripts are initialized with the means of their translations"
+        )
 
 
 @torch.no_grad()

@@ -144,6 +144,9 @@ def test_a_catalog_keeps_all_entries(tmp_path):
     for number in (4, 5):
         entries[number] = entries[number].replace("#: a.c\n", "#: a.c\n#, fuzzy\n")
     assert out.read_text(encoding="utf-8") == "\n".join(entries)
+    report = ok("clean", source, "--report-only").stderr
+    assert "duplicate" not in report
+    assert "5 rows would be kept" in report
     result = run("clean", source, "-o", tmp_path / "clean.xlf")
     assert result.exit_code == 1
     assert "--output: found clean.xlf, expected a source of the same format" in result.stderr

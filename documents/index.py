@@ -564,7 +564,7 @@ class DocumentIndex:
         The rows get the places where their passages begin.
         """
         texts: list[str] = []
-        codes: list[str] = []  # those of all texts, or none, if the model needs none
+        codes: list[str] = []  # None for each text, if the model needs no languages
         for row in rows:
             passage_texts = [row["text"]]
             if self.has_passages:
@@ -573,12 +573,12 @@ class DocumentIndex:
                 if len(passages) > 1:
                     passage_texts = [passage.embedded_text(row["text"]) for passage in passages]
             texts += passage_texts
-            if row["embedded_language"] is not None:
-                codes += [row["embedded_language"]] * len(passage_texts)
+            codes += [row["embedded_language"]] * len(passage_texts)
         if not texts:
             return np.empty((0, self.stored_dimension), np.float32), EncodeReport()
+        languages = None if codes[0] is None else codes
         encoded, report = self.embedder.encode_with_report(
-            texts, language=codes or None, show_progress_bar=False
+            texts, language=languages, show_progress_bar=False
         )
         return self._checked_vectors(encoded, "embedded texts"), report
 

@@ -272,9 +272,12 @@ def _records(lines: _Lines, layout: _Layout) -> Iterator[_Record]:
     has_blanks = False
     if layout.kind == "csv":
         separator = re.escape(layout.separator)
-        # A quoted field after blanks, or one that goes on in the next block.
-        field = rf'(?:^|{separator}) +"(?:[^"]|"")*(?:" *(?:{separator}|$)|\Z)'
-        has_blanks = re.search(field, lines.text, re.MULTILINE) is not None
+        content = '[^"]*(?:""[^"]*)*'
+        # Quoted fields without blanks before them are matched as a whole: they may hold a line
+        # that looks like a quote after blanks. A quoted field may go on in the next block.
+        field = rf'(?:^|{separator})( *)"{content}(?:" *(?={separator}|$)|\Z)'
+        quoted_fields = re.finditer(field, lines.text, re.MULTILINE)
+        has_blanks = any(match[1] for match in quoted_fields)
     return _quoted_records(lines, layout, has_blanks)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.data.plain_rows import translations
@@ -148,6 +148,12 @@ CELL = st.text(st.sampled_from("ab,;\t\n\r\"' é\u2028"), max_size=6)
     columns=st.integers(1, 3),
     index=st.booleans(),
 )
+@example(
+    cells=[" ", "\n "], separator=",", quoting=csv.QUOTE_MINIMAL, columns=1, index=True
+)
+@example(
+    cells=["", ","], separator=";", quoting=csv.QUOTE_MINIMAL, columns=1, index=False
+)
 def test_as_many_rows_as_pandas(cells, separator, quoting, columns, index, tmp_path):
     frame = pd.DataFrame({"text": cells})
     for column in range(1, columns):
@@ -157,7 +163,7 @@ def test_as_many_rows_as_pandas(cells, separator, quoting, columns, index, tmp_p
     path.write_text(content, newline="")
     expected = pd.read_csv(io.StringIO(content), sep=separator, dtype=str, keep_default_na=False)
     try:
-        texts = documents_of(path)
+        texts = documents_of(path, bad_rows="raise")
     except CorpusError as error:
         # Python's csv writes some of these without quotes, and pandas takes them for line ends.
         # In a file of one column, no separator shows which one it has.

@@ -27,8 +27,8 @@ class TranslationMemory(UnitFile):
     """A TMX file in any encoding.
 
     Inline tags (`bpt`, `ept`, `it`, `ph`, `ut`) are left out with what they hold; of `hi` the text
-    stays. A `ph` between two words becomes a space. Of several variants in one language, the first
-    with text is taken.
+    stays. A `ph` that a program fills in, such as `<ph>{1}</ph>`, is text; another one between two
+    words becomes a space. Of several variants in one language, the first with text is taken.
     """
 
     def __init__(self, path: str, place: str) -> None:

@@ -30,6 +30,10 @@ _REFERENCES = re.compile("(?:&#(?:[0-9]+|x[0-9a-fA-F]+);)+")
 _REFERENCE = re.compile("&#(x?)([0-9a-fA-F]+);")
 _LAST_CHARACTER = 0x10FFFF
 _PLACE = "\0"  # of a placeholder; no XML holds it
+# What programs fill in, written as text: {1}, {{name}}, %s, %(name)s, %1$d, %1, $name, ${name}
+_WRITTEN_PLACEHOLDER = re.compile(
+    r"\{+[\w.]+\}+|%(?:\d+\$|\(\w+\))?[A-Za-z@]|%\d|\$\w+|\$\{\w+\}", re.ASCII
+)
 _PLACE_BETWEEN_WORDS = re.compile(r"(?<=\w)\0+(?=\w)")
 
 # Parts of XML. Each can match in one way only, so that a file that is cut off takes no longer.
@@ -293,7 +297,8 @@ def text_of(element: "Element", markup: Collection[str], placeholders: Collectio
         element: The element.
         markup: The names of inline tags that hold no text.
         placeholders: Those of them that stand for something by themselves, such as a line break.
-            Between two words they become a space.
+            What a program fills in, such as `{1}`, is text. The others become a space between two
+            words.
     """
     parts: list[str] = []
     # Not recursive: tags may be nested more deeply than Python calls.
@@ -305,7 +310,8 @@ def text_of(element: "Element", markup: Collection[str], placeholders: Collectio
             continue
         name = name_of(item)
         if name in placeholders:
-            parts.append(_PLACE)
+            written = _WRITTEN_PLACEHOLDER.fullmatch((item.text or "").strip())
+            parts.append(written[0] if written else _PLACE)
         if name in markup:
             continue
         parts.append(item.text or "")

@@ -446,6 +446,8 @@ def test_encodings_that_cannot_be_read(declared, data, message, tmp_path):
         ("un<bpt i='1'>b</bpt>believ<ept i='1'>b</ept>able", "unbelievable"),
         ("Click <ph/>, then <ph/>.", "Click , then ."),
         ("one<ph/><ph/>two", "one two"),
+        ("Delete <ph x='1'>{1}</ph> of <ph>%2$s</ph>", "Delete {1} of %2$s"),
+        ("one<ph>{\\cs6 </ph>two", "one two"),
     ],
 )
 def test_text_of_segments(segment, text, tmp_path):

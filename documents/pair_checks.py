@@ -40,6 +40,7 @@ _FEW_WORDS = 5
 _MARKED_LETTER = re.compile(r"\(&\w\)|[&~](?=\w)")
 # Longer texts are compared by their first words, because the comparison takes quadratic time.
 _COMPARED_WORDS = 500
+_CACHED_TEXTS = 2**15  # Several checks ask for the words of the same text.
 
 
 def has_letters(text: str) -> bool:
@@ -181,6 +182,7 @@ def without_mnemonics(text: str) -> str:
     return text.replace("_", "") if text.count("_") == 1 else text
 
 
+@lru_cache(_CACHED_TEXTS)
 def spoken_text(text: str) -> str:
     """Return the words of a text that are in a language, in lower case.
 
@@ -194,6 +196,7 @@ def spoken_text(text: str) -> str:
     return " ".join(_only(("L", "M"), plain.lower(), "'\u2019").split())
 
 
+@lru_cache(_CACHED_TEXTS)
 def without_code(text: str) -> str:
     """Return a text without tags, variables, flags, paths, addresses and words with digits.
 

@@ -21,7 +21,8 @@ from typing import Annotated, Any
 import typer
 from common import markdown, sum_counts, translations, write_json
 
-from tmde.data.translation_memories import read_units
+from tmde.data.checks import CorpusError
+from tmde.data.unit_files import read_units
 from tmde.documents.calibration import Calibration
 from tmde.documents.cleaning import MIN_PROBABILITY, RowCleaner
 from tmde.documents.pair_checker import Reason
@@ -68,7 +69,9 @@ def load_corpus(path: Path, languages: Texts) -> list[Texts]:
 def load_memory(path: Path, languages: Texts) -> list[Texts]:
     """Return the units of a memory whose texts differ; a `^` ends a note to the translator."""
     rows = []
-    for _, texts in read_units(str(path), str(path)):
+    for _, texts in read_units("tmx", str(path), str(path)):
+        if isinstance(texts, CorpusError):
+            continue
         first = texts.get(languages[0])
         second = texts.get(languages[1])
         if first and second and first != second and "^" not in first + second:

@@ -373,6 +373,7 @@ def extend_tokenizer(
     old_texts: Mapping[str, Iterable[str]] | None = None,
     max_old_share: float = 0.03,
     max_characters: int = 5_000_000,
+    fewest_occurrences: int = 10,
 ) -> PreTrainedTokenizerBase:
     """Continue the training of a tokenizer on texts of other languages.
 
@@ -391,10 +392,12 @@ def extend_tokenizer(
     Args:
         tokenizer: A byte-level BPE, as `train_tokenizer` makes it, or a Unigram; it is not changed.
         texts: Texts of each new language, balanced as in `train_tokenizer`.
-        new_tokens: Entries to add; fewer, if the texts have no more words that repeat.
+        new_tokens: Entries to add; fewer, if no more of them occur `fewest_occurrences` times.
         old_texts: Texts of each language that the tokenizer knows, whose tokens should stay.
         max_old_share: 0 leaves out every merge that fires in `old_texts`, infinity none.
         max_characters: Most characters read of one language.
+        fewest_occurrences: How often an entry must occur in the texts, so that its vector can be
+            learned.
 
     Returns:
         A tokenizer that `save_pretrained` writes and `AutoTokenizer` opens.
@@ -405,7 +408,9 @@ def extend_tokenizer(
     if is_plain_unigram(tokenizer):
         old_list = list(balanced_texts(old_texts or {}, max_characters))
         new_list = list(balanced_texts(texts, max_characters))
-        return _extend_unigram(tokenizer, new_list, new_tokens, old_list, max_old_share)
+        return _extend_unigram(
+            tokenizer, new_list, new_tokens, old_list, max_old_share, fewest_occurrences
+        )
     old_words = _count_words(tokenizer, balanced_texts(old_texts or {}, max_characters))
     words = _count_words(tokenizer, balanced_texts(texts, max_characters))
     if not words:
@@ -414,7 +419,7 @@ def extend_tokenizer(
     for word, count in words.items():
         if len(word) > 1 and word not in old_words:
             new_words[word] = count
-    merges = _learn_merges(new_words, round(_SPARE_MERGES * new_tokens))
+    merges = _learn_merges(new_words, round(_SPARE_MERGES * new_tokens), fewest_occurrences)
     new_firing = _count_firing(merges, words)
     old_firing = _count_firing(merges, old_words)
     chosen_merges = []
@@ -456,7 +461,9 @@ def _symbols(word: Word) -> list[str]:
     return [chr(_FIRST_SYMBOL + token) for token in word]
 
 
-def _learn_merges(words: Mapping[Word, int], num_merges: int) -> list[Merge]:
+def _learn_merges(
+    words: Mapping[Word, int], num_merges: int, fewest_occurrences: int
+) -> list[Merge]:
     """Learn BPE merges of tokens.
 
     Each token is one character, so that the `tokenizers` library can train on them.
@@ -464,6 +471,7 @@ def _learn_merges(words: Mapping[Word, int], num_merges: int) -> list[Merge]:
     Args:
         words: Words and how often they occur.
         num_merges: Most merges to learn.
+        fewest_occurrences: How often a merge must be possible in the words.
     """
     alphabet: set[str] = set()
     for word in words:
@@ -472,7 +480,7 @@ def _learn_merges(words: Mapping[Word, int], num_merges: int) -> list[Merge]:
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.BpeTrainer(
         vocab_size=len(alphabet) + num_merges,
-        min_frequency=2,
+        min_frequency=fewest_occurrences,
         special_tokens=[],
         initial_alphabet=sorted(alphabet),
         show_progress=False,
@@ -560,6 +568,7 @@ def _extend_unigram(
     new_tokens: int,
     old_texts: list[str],
     max_old_share: float,
+    fewest_occurrences: int,
 ) -> PreTrainedTokenizerBase:
     """Return a Unigram tokenizer with entries of other texts; see `extend_tokenizer`."""
     if not texts:
@@ -578,7 +587,8 @@ def _extend_unigram(
     for token_id, piece in enumerate(candidates, len(known)):
         is_character = len(piece[0]) == 1
         is_of_old_texts = old_counts[token_id] > max_old_share * counts[token_id]
-        if is_character or (counts[token_id] and not is_of_old_texts):
+        is_frequent = counts[token_id] >= fewest_occurrences
+        if is_character or (is_frequent and not is_of_old_texts):
             chosen_pieces.append(piece)
     return _with_pieces(tokenizer, chosen_pieces[:new_tokens])
 

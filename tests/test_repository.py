@@ -346,3 +346,23 @@ def test_a_type_checker_sees_the_types_of_the_installed_package(tmp_path):
     revealed = re.findall(r'Revealed type is "([\w.]+)', checked.stdout)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert revealed == ["numpy.ndarray", "torch.Tensor", "modeling_tmde.modeling_tmde.TmdeModel"]
+
+
+# ---- Scripts
+
+
+SCRIPTS = sorted([*ROOT.glob("benchmarks/*.py"), *ROOT.glob("docs/**/*.py")])
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=[path.stem for path in SCRIPTS])
+def test_scripts_import_names_that_the_package_has(path):
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        name = node.module or ""
+        if name.partition(".")[0] not in ("tmde", "modeling_tmde"):
+            continue
+        module = importlib.import_module(name)
+        for alias in node.names:
+            if not hasattr(module, alias.name):
+                importlib.import_module(f"{name}.{alias.name}")  # a module, or an error

@@ -397,6 +397,15 @@ def test_entries_that_old_texts_would_use_are_left_out(unigram, max_old_share, c
     assert (len(ids(extended, "zqzq")) < len(ids(unigram, "zqzq"))) == changes
 
 
+@pytest.mark.parametrize(("fewest", "changes"), [(10, True), (11, False)])
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_an_entry_occurs_often_enough(kind, fewest, changes, request):
+    tokenizer = request.getfixturevalue("known" if kind == "bpe" else kind)
+    texts = {"nl": ["haus zq"] * 10}
+    extended = extend_tokenizer(tokenizer, texts, 9, fewest_occurrences=fewest)
+    assert (len(ids(extended, "zq")) < len(ids(tokenizer, "zq"))) == changes
+
+
 def test_unknown_share():
     tokenizer = hub_encoders.make_tokenizer("unigram", ["abc"] * 9)
     assert unknown_share(tokenizer, ["abc", "cab"]) == 0

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections import Counter
 
 import datasets
 import pytest
@@ -398,12 +399,20 @@ def test_entries_that_old_texts_would_use_are_left_out(unigram, max_old_share, c
 
 
 @pytest.mark.parametrize(("fewest", "changes"), [(10, True), (11, False)])
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_an_entry_occurs_often_enough(kind, fewest, changes, request):
-    tokenizer = request.getfixturevalue("known" if kind == "bpe" else kind)
+def test_a_merge_occurs_often_enough(known, fewest, changes):
     texts = {"nl": ["haus zq"] * 10}
-    extended = extend_tokenizer(tokenizer, texts, 9, fewest_occurrences=fewest)
-    assert (len(ids(extended, "zq")) < len(ids(tokenizer, "zq"))) == changes
+    extended = extend_tokenizer(known, texts, 9, fewest_occurrences=fewest)
+    assert (len(ids(extended, "zq")) < len(ids(known, "zq"))) == changes
+
+
+@pytest.mark.parametrize("fewest", [1, 4, 20])
+def test_an_entry_of_a_unigram_occurs_often_enough(unigram, ciphered, fewest):
+    extended = extend_tokenizer(unigram, {"el": ciphered}, 300, fewest_occurrences=fewest)
+    counts = Counter(token for text in ciphered for token in extended.tokenize(text))
+    added = set(extended.get_vocab()) - set(unigram.get_vocab())
+    words = [token for token in added if len(token) > 1]
+    assert words
+    assert min(counts[token] for token in words) >= fewest
 
 
 def test_unknown_share():

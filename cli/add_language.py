@@ -52,7 +52,7 @@ class AddLanguageOptions(RecipeOptions):
         None
     )
     new_tokens: Annotated[
-        int | None, Option(min=0, help="Entries to add. Default: those of an old language.")
+        int | None, Option(min=0, help="Most entries to add. Default: those of an old language.")
     ] = None
     max_drop: Annotated[
         float | None, Option(min=0, help="Points of P@1 that the old languages may lose.")

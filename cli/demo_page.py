@@ -145,21 +145,34 @@ def _draw_result(
         if hit.id in row_of_id:
             rows.append(row_of_id[hit.id])
             numbers.append(number)
-    labels = ring_labels(_pixels(collection.map.places)[rows], numbers)
+    scale = _pixels_per_unit(collection.map.places)
+    points = scale * collection.map.places[rows]  # (rings, 2)
+    labels = ring_labels(points, numbers)
+    positions = [_label_position(point, scale * result.place) for point in points]
     _draw(figure, "hits", collection.map.places[rows], hover_texts[rows], _RING)
     figure.data[-1].update(
-        mode="markers+text", text=labels, textposition="top center", textfont={"size": 14}
+        mode="markers+text", text=labels, textposition=positions, textfont={"size": 14}
     )
     query_text = str(HTML.hover_query(result.query))
     _draw(figure, "query", result.place[None], [query_text], _STAR)
 
 
-def _pixels(places: np.ndarray) -> np.ndarray:
-    """Return about where places, (documents, 2), stand on the page before a user zooms."""
+def _pixels_per_unit(places: np.ndarray) -> float:
+    """Return about how large a unit of places, (documents, 2), is before a user zooms."""
     extent = float(np.ptp(places, axis=0).max())
-    if extent == 0:
-        return np.zeros_like(places)
-    return places / extent * _MAP_PIXELS
+    return _MAP_PIXELS / extent if extent else 0.0
+
+
+def _label_position(point: np.ndarray, star: np.ndarray) -> str:
+    """Return where the label of a ring is: above it, or below it if the star would cover it.
+
+    Args:
+        point: The place of the ring, in pixels, (2,).
+        star: The place of the query, (2,).
+    """
+    label = point + np.array([0, _LABEL_HEIGHT])
+    is_covered = bool((np.abs(label - star) < _LABEL_HEIGHT).all())
+    return "bottom center" if is_covered else "top center"
 
 
 def ring_labels(points: np.ndarray, numbers: Sequence[int]) -> list[str]:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -301,6 +302,21 @@ def test_numbers_that_would_overlap_are_one_label():
     labels = page_module.ring_labels(points, [1, 2, 3, 4, 6])
     assert labels == ["1, 2, 4", "", "3", "", "6"]
     assert page_module.ring_labels(np.zeros((0, 2)), []) == []
+
+
+def test_the_star_covers_no_number(bag, tmp_path):
+    shown = collect(bag, tmp_path, TRANSLATIONS)
+    result = search(shown, "haus hund", 1, shown.languages)
+    (ring,) = [row for row, hit in enumerate(shown.drawn) if hit.id == result.ids[0]]
+    place = shown.map.places[ring]
+    unit = np.ptp(shown.map.places, axis=0).max() / 500  # The map is 500 pixels wide.
+    positions = {}
+    for pixels in (20, 200):
+        star = place + np.array([0, pixels * unit])
+        figure = map_figure(shown, "language", replace(result, place=star))
+        hits = next(trace for trace in figure.data if trace.name == "hits")
+        positions[pixels] = tuple(hits.textposition)
+    assert positions == {20: ("bottom center",), 200: ("top center",)}
 
 
 def test_the_page_names_the_packaged_model():

@@ -148,12 +148,8 @@ CELL = st.text(st.sampled_from("ab,;\t\n\r\"' é\u2028"), max_size=6)
     columns=st.integers(1, 3),
     index=st.booleans(),
 )
-@example(
-    cells=[" ", "\n "], separator=",", quoting=csv.QUOTE_MINIMAL, columns=1, index=True
-)
-@example(
-    cells=["", ","], separator=";", quoting=csv.QUOTE_MINIMAL, columns=1, index=False
-)
+@example(cells=[" ", "\n "], separator=",", quoting=csv.QUOTE_MINIMAL, columns=1, index=True)
+@example(cells=["", ","], separator=";", quoting=csv.QUOTE_MINIMAL, columns=1, index=False)
 def test_as_many_rows_as_pandas(cells, separator, quoting, columns, index, tmp_path):
     frame = pd.DataFrame({"text": cells})
     for column in range(1, columns):

@@ -1,9 +1,7 @@
 """The first vectors of tokens that a checkpoint knows nothing of, by the translations of texts.
 
 A token of a new script has no pieces in the old vocabulary. In a bag, it is initialized with the
-mean of the texts that translate those in which it occurs. In Russian, added to `default` with 4,000
-rows, 48 % of the translations of news were found so before any training. With random vectors, 21 %
-were found after it.
+mean of the texts that translate those in which it occurs.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ probabilities = calibration.probabilities(evidence, share=0.3)
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,6 +36,11 @@ DEFAULT_SHARE = 0.5
 _SMALLEST_MEAN = 0.05
 _COMPARED_PAIRS = 512  # that are compared with all other texts at once
 _SAME_MODEL = 0.02  # What 8-bit weights and bfloat16 change is less.
+# About as many letters of an alphabet are a Chinese character, or a syllable of kana or hangul.
+_CHINESE_LETTERS = 3
+_SYLLABLE_LETTERS = 2
+_CHINESE = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
+_SYLLABLE = re.compile("[\u3040-\u30ff\uac00-\ud7af]")
 # What the columns of the evidence are, in their order.
 EVIDENCE = ("ratio", "cosine", "length", "length_difference", "numbers_differ")
 
@@ -70,7 +76,8 @@ def pair_evidence(
     - `ratio`: the cosine, divided by the mean cosine to the nearest neighbors on the other side
       (Artetxe & Schwenk 2019).
     - `cosine`.
-    - `length`: the mean logarithm of both lengths in characters, on which cosines depend.
+    - `length`: the mean logarithm of both lengths in characters, on which cosines depend. Signs
+      that stand for several letters, such as Chinese ones, count several times.
     - `length_difference`: the difference of the logarithms, without its sign.
     - `numbers_differ`: 1 if the texts have different numbers, otherwise 0.
 
@@ -86,8 +93,8 @@ def pair_evidence(
     """
     cosines = np.asarray(cosines, np.float64)
     ratios = cosines / np.maximum(neighbor_means, _SMALLEST_MEAN)
-    first_lengths = np.log([1 + len(text) for text in first])
-    second_lengths = np.log([1 + len(text) for text in second])
+    first_lengths = np.log([1 + length_in_letters(text) for text in first])
+    second_lengths = np.log([1 + length_in_letters(text) for text in second])
     numbers_differ = np.array(
         [not numbers_agree(a, b) for a, b in zip(first, second, strict=True)], np.float64
     )
@@ -99,6 +106,18 @@ def pair_evidence(
         numbers_differ,
     ]
     return np.stack(columns, axis=1)
+
+
+def length_in_letters(text: str) -> int:
+    """Return the length of a text as if it was written in an alphabet.
+
+    Example:
+        >>> length_in_letters("Haus"), length_in_letters("橋を渡る")
+        (4, 10)
+    """
+    chinese = (_CHINESE_LETTERS - 1) * len(_CHINESE.findall(text))
+    syllables = (_SYLLABLE_LETTERS - 1) * len(_SYLLABLE.findall(text))
+    return len(text) + chinese + syllables
 
 
 def mined_pair_evidence(

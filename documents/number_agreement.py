@@ -14,9 +14,23 @@ _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?:[.,'\u2019 \u00a0\u202f]\d{3})+(?!\d)|\d
 _TWELVE_HOUR_TIME = re.compile(r"(?<!\d)(1[0-2]|0?[1-9])(:\d\d)?\s*([ap])\.?m\b", re.IGNORECASE)
 _DECIMAL = re.compile(r"(?<![\d.,])(\d[\d.,]*)([.,])(\d+)(?![.,]?\d)")
 # i18n, k8s and W3C have names for words; "1h30m" begins with a number.
-_WORD_WITH_DIGITS = re.compile(r"(?<!\w)[^\W\d_]+\d+[^\W\d_]+(?!\w)")
+# In scripts without spaces, letters around a number are other words.
+_WORD_WITH_DIGITS = re.compile(r"(?<![A-Za-z\d])[A-Za-z]+\d+[A-Za-z]+(?![A-Za-z\d])")
 _THIN_SPACE = "\u2009"  # It separates groups of digits in French.
 _SCALED = re.compile(r"(?<![\d.,])(\d+(?:[.,]\d+)?)[\s\u00a0\u202f]?([^\W\d_]{2,})")
+# The powers of ten of the signs behind a number in Chinese, Japanese and Korean. 千万 is 10^7.
+_POWERS_OF_SIGNS = {
+    **dict.fromkeys("百백", 2),
+    **dict.fromkeys("千천", 3),
+    **dict.fromkeys("万萬만", 4),
+    **dict.fromkeys("亿億억", 8),
+    **dict.fromkeys("兆조", 12),
+}
+_SCALED_BY_SIGNS = re.compile(
+    rf"(?<![\d.,])(\d[\d,]*(?:\.\d+)?)\s?([{''.join(_POWERS_OF_SIGNS)}]+)"
+)
+# A Chinese or Japanese text with one of these may have any number in words.
+_NUMERALS = re.compile("[一二三四五六七八九十百千万萬两兩〇零]")
 _GROUP = 3  # digits
 _SPELLED_LANGUAGES = frozenset(("de", "en", "es", "fr", "it", "nl", "pt"))
 # The powers of ten of abbreviations and words behind a number, by language.
@@ -40,13 +54,21 @@ def numbers_of(text: str) -> list[str]:
 
     Groups of three digits are one number, whatever separates them. A decimal point separates two:
     so `1,000.50` and `1.000,50` have the same numbers, and `03/04/2021` those of `4.3.2021`.
-    Digits of other scripts are read as 0 to 9.
+    Digits of other scripts are read as 0 to 9, and 15万 as 150000.
 
     Example:
         >>> numbers_of("On 03/04 at 5 p.m.: 12,000 people")
         ['12000', '3', '4', '5']
     """
+    text = _SCALED_BY_SIGNS.sub(_with_zeros, text)
     return sorted(_plain_digits(number) for number in _NUMBER.findall(text))
+
+
+def _with_zeros(match: re.Match[str]) -> str:
+    """Return a match of `_SCALED_BY_SIGNS` in digits."""
+    whole, _, fraction = match[1].replace(",", "").partition(".")
+    power = sum(_POWERS_OF_SIGNS[sign] for sign in match[2])
+    return _scaled(whole, fraction, power) or match[0]
 
 
 def _plain_digits(number: str) -> str:
@@ -89,8 +111,9 @@ def differing_numbers(
 
     A number up to twelve may be a word in the other text, unless that has another number in its
     place. The hour of 6 pm may be 6 or 18. In Dutch, English, French, German, Italian, Portuguese
-    and Spanish, larger numbers may be words too, and millions be abbreviated. The zeros of 3.50 and
-    the digits of a word such as i18n, which the other text may have spelled out, do not count.
+    and Spanish, larger numbers may be words too, and millions be abbreviated. In Chinese and
+    Japanese, any number may be in words. The zeros of 3.50 do not count, and neither do the digits
+    of a word such as i18n, which the other text may have spelled out.
 
     Args:
         first: A text, without placeholders.
@@ -161,9 +184,7 @@ def _with_digits(text: str, language: str) -> str:
         whole, _, fraction = number.partition(".")
         if len(fraction) == _GROUP:  # 1,500 million
             whole, fraction = whole + fraction, ""
-        if len(fraction) > power:
-            return match[0]
-        return whole + fraction.ljust(power, "0")
+        return _scaled(whole, fraction, power) or match[0]
 
     text = _with_plain_decimals(_SCALED.sub(digits, text))
     if code not in _SPELLED_LANGUAGES:
@@ -178,6 +199,13 @@ def _with_digits(text: str, language: str) -> str:
     return spelled
 
 
+def _scaled(whole: str, fraction: str, power: int) -> str | None:
+    """Return the digits of a number times a power of ten; None if the fraction is longer."""
+    if len(fraction) > power:
+        return None
+    return whole + fraction.ljust(power, "0")
+
+
 def _only_in_each(first: str, second: str) -> tuple[list[str], list[str]]:
     """Return the numbers of each text that the other one lacks and cannot have written out."""
     first_counts = Counter(numbers_of(first))
@@ -186,6 +214,13 @@ def _only_in_each(first: str, second: str) -> tuple[list[str], list[str]]:
     only_second = sorted((second_counts - first_counts).elements())
     is_one_sided = not only_first or not only_second
     if is_one_sided:
-        only_first = [number for number in only_first if not _may_be_a_word(number)]
-        only_second = [number for number in only_second if not _may_be_a_word(number)]
+        only_first = _without_words(only_first, second)
+        only_second = _without_words(only_second, first)
     return only_first, only_second
+
+
+def _without_words(numbers: list[str], other: str) -> list[str]:
+    """Return numbers without those that the other text may have in words."""
+    if _NUMERALS.search(other):
+        return []
+    return [number for number in numbers if not _may_be_a_word(number)]

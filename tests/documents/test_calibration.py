@@ -113,6 +113,13 @@ def test_numbers(first, second, agree):
     assert numbers_agree(first, second) is agree
 
 
+def test_a_sign_that_stands_for_several_letters_counts_several_times():
+    """Lengths of `Ja!` and of 橋を渡る (two Chinese signs, two syllables), by hand: 3 and 10."""
+    evidence = pair_evidence(["Ja!"], ["橋を渡る"], np.array([0.5]), np.array([0.25]))
+    mean = (np.log(4) + np.log(11)) / 2
+    np.testing.assert_allclose(evidence[0], [2, 0.5, mean, np.log(11) - np.log(4), 0])
+
+
 def test_superscripts_are_no_numbers():
     assert numbers_of("m² 10³") == ["10"]
 

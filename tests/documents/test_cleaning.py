@@ -82,6 +82,14 @@ def test_differing_numbers(first, second, expected):
         ("2 milliards", "2,000,000,000", ("fr", "en"), True),
         ("2 Billionen", "2 trillion", ("de", "en"), True),
         ("zwanzig Minuten", "20 minutes", ("xx", "en"), False),
+        ("于2020年参加", "in 2020", ("zh", "en"), True),
+        ("于2020年参加", "in 2021", ("zh", "en"), False),
+        ("15万辆，36亿美元", "150,000 cars, $3.6bn", ("zh", "en"), True),
+        ("1.42億", "142 million", ("ja", "en"), True),
+        ("1,200만", "12 million", ("ko", "en"), True),
+        ("3千万", "30,000,000", ("ja", "en"), True),
+        ("十八个州", "18 states", ("zh", "en"), True),
+        ("人々", "20 people", ("ja", "en"), False),
     ],
 )
 def test_numbers_in_words(first, second, languages, is_same):

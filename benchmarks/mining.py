@@ -8,8 +8,8 @@ The sentences are those of `DATA/parallel/` and `DATA/general/`: English and Spa
 German, French and Italian on the other, each sentence once, in random order. Without `DATA`, they
 are of the built-in sample. `tmde mine` runs in a process of its own, whose memory is read ten times
 a second: `own` is what the process alone has, `resident` has mapped files in it, too, as far as
-they are in memory. A pair is right if both sentences are of one row of the corpus. The recall of
-the approximate search is that of the nearest four of 1,000 sentences that are searched exactly.
+they are in memory. The recall of the approximate search is that of the nearest four of 1,000
+sentences that are searched exactly.
 """
 
 import random
@@ -29,7 +29,6 @@ from tmde.documents.unit_rows import TIE, UnitRows
 LANGUAGES = (("en", "es"), ("de", "fr", "it"))  # of both sides, the most frequent first
 NEIGHBORS = 4
 CHECKED_SENTENCES = 1000
-MIN_PROBABILITY = 0.9
 # The steps that are timed: a name, and the function or method that does the work.
 STAGES = (
     ("read", file_mining, "read_sides"),
@@ -44,8 +43,8 @@ STAGES = (
 # ---- The sentences
 
 
-def make_sides(data: Path | None, count: int, seed: int) -> list[list[dict[str, Any]]]:
-    """Return the sentences of both sides, with the row of the corpus that each is of.
+def make_sides(data: Path | None, count: int, seed: int) -> list[list[str]]:
+    """Return the sentences of both sides.
 
     Args:
         data: The folder of the corpora; None for the sample.
@@ -57,23 +56,23 @@ def make_sides(data: Path | None, count: int, seed: int) -> list[list[dict[str, 
     generator.shuffle(rows)
     sides = []
     for languages in LANGUAGES:
-        sentences: dict[str, dict[str, Any]] = {}
+        sentences: dict[str, None] = {}
         for language in languages:
-            for number, row in enumerate(rows):
+            for row in rows:
                 text = " ".join((dict(row).get(language) or "").split())
                 if text and len(sentences) < count:
-                    sentences.setdefault(text, {"text": text, "row": number})
-        side = list(sentences.values())
+                    sentences[text] = None
+        side = list(sentences)
         generator.shuffle(side)
         sides.append(side)
     return sides
 
 
-def write_side(side: list[dict[str, Any]], path: Path) -> None:
+def write_side(side: list[str], path: Path) -> None:
     """Write the sentences of a side, one a line."""
     with open(path, "w", encoding="utf-8") as file:
         for sentence in side:
-            file.write(sentence["text"] + "\n")
+            file.write(sentence + "\n")
 
 
 # ---- The run
@@ -105,15 +104,12 @@ def mine(work: Path, model: str) -> dict[str, Any]:
 
 
 def measure(data: Path | None, count: int, model: str, seed: int, work: Path) -> dict[str, Any]:
-    """Mine so many sentences a side; return seconds, memory, recall and what was found."""
+    """Mine so many sentences a side; return seconds, memory and recall."""
     work.mkdir(parents=True, exist_ok=True)
     sides = make_sides(data, count, seed)
     for side, name in zip(sides, ("first", "second"), strict=True):
         write_side(side, work / f"{name}.txt")
-    rows_of_sides = []
-    for side in sides:
-        rows_of_sides.append([sentence["row"] for sentence in side])
-    characters = sum(len(sentence["text"]) for side in sides for sentence in side)
+    characters = sum(len(sentence) for side in sides for sentence in side)
     result = {
         "sentences": [len(side) for side in sides],
         "characters": characters / sum(len(side) for side in sides),
@@ -126,35 +122,6 @@ def measure(data: Path | None, count: int, model: str, seed: int, work: Path) ->
         **measured,
         "resident": max(stage["resident"] for stage in stages),
         "own": max(stage["own"] for stage in stages),
-        **right_pairs(work / "pairs.tsv", rows_of_sides),
-    }
-
-
-def right_pairs(path: Path, rows_of_sides: list[list[int]]) -> dict[str, Any]:
-    """Return how many pairs are right, of all and of those that are probable.
-
-    Args:
-        path: The pairs that were mined.
-        rows_of_sides: The row of the corpus of each sentence of both sides.
-    """
-    first_rows, second_rows = rows_of_sides
-    counts = {"all": [0, 0], "probable": [0, 0]}
-    with open(path, encoding="utf-8") as lines:
-        header = next(lines).rstrip("\n").split("\t")
-        for line in lines:
-            pair = dict(zip(header, line.rstrip("\n").split("\t"), strict=True))
-            # Ids are the numbers of lines, from 1.
-            first_row = first_rows[int(pair["id_a"]) - 1]
-            second_row = second_rows[int(pair["id_b"]) - 1]
-            kinds = ["all"]
-            if float(pair["probability"]) >= MIN_PROBABILITY:
-                kinds.append("probable")
-            for kind in kinds:
-                counts[kind][0] += first_row == second_row
-                counts[kind][1] += 1
-    return {
-        "pairs": counts,
-        "rows_of_both": len(set(first_rows) & set(second_rows)),
     }
 
 
@@ -217,9 +184,6 @@ def table_row(result: dict[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {"sentences": min(result["sentences"])}
     row |= {name: result[name] for name in ("seconds", "own", "resident")}
     row["recall, %"] = 100 * min(result["recall"])
-    for kind, (right, count) in result["pairs"].items():
-        row[f"{kind}: pairs"] = count
-        row[f"{kind}: right, %"] = 100 * right / max(count, 1)
     for name, stage in result["stages"].items():
         row[f"{name}, s"] = stage["seconds"]
     return row

@@ -55,6 +55,15 @@ class AlignOptions(
     threshold: Annotated[
         float | None, Option(help="Lowest score of a pair that is not one by URL.")
     ] = None
+    min_distinctness: Annotated[
+        float | None,
+        Option(
+            min=0,
+            max=1,
+            help="Lowest distinctness of such a pair: how much nearer its documents are than the "
+            "next best. Default: 0.25, or 0 with --threshold; 0 keeps all pairs.",
+        ),
+    ] = None
     lawdr_rank: Annotated[
         str | None,
         Option(
@@ -82,8 +91,9 @@ class AlignOptions(
 def align(options: AlignOptions) -> None:
     """Align documents one to one, and their sentences.
 
-    OUT has a line for each pair, best first, after a header: score, id_a, id_b, and URLs if there
-    are any.
+    OUT has a line for each pair, best first, after a header: score, distinctness, id_a, id_b, and
+    URLs if there are any. A document without a translation on the other side should have no pair,
+    so pairs of a distinctness below 0.25 are left out; --min-distinctness 0 keeps them.
 
     A and B are text (one document a line), CSV, TSV, JSONL or parquet with a column "text", all but
     parquet also gzipped; one page of Markdown or HTML; or folders of .txt, .md and .html files (one
@@ -91,11 +101,11 @@ def align(options: AlignOptions) -> None:
 
         tmde align german.jsonl english.jsonl -o pairs.tsv
 
-    On to a parallel corpus, whose rows are translations with a probability of 0.9 or more, and to a
-    model:
+    On to a parallel corpus, and to a model. Rows whose texts are translations with a probability
+    below 0.1 are left out; --min-probability 0 keeps them:
 
-        tmde align german.jsonl english.jsonl -o pairs.tsv --rows rows.jsonl --min-probability 0.9
-        --language-a de --language-b en
+        tmde align german.jsonl english.jsonl -o pairs.tsv --rows rows.jsonl --language-a de
+        --language-b en
 
         tmde train bag --train rows.jsonl 'languages=[de, en]' 'pivot_languages=[en]' -o runs/mine
 

@@ -35,11 +35,11 @@ def calibrate(options: CalibrateOptions) -> None:
     """Calibrate a model: turn the cosines of its vectors into probabilities.
 
     `tmde mine`, `align` and `clean` then write the probability that two texts are translations, and
-    --min-probability leaves out pairs below it. `default` and `accurate` are calibrated already.
+    leave out improbable pairs. `default` and `accurate` are calibrated already.
 
         tmde calibrate runs/mine --pairs dev.parquet
 
-        tmde mine de.txt en.txt -o pairs.tsv -m runs/mine --min-probability 0.9
+        tmde mine de.txt en.txt -o pairs.tsv -m runs/mine
 
     Take text like the one that you will mine, some thousand pairs, and not what the model was
     trained on. The output says how well the probabilities hold on a fifth of it that was kept back.

@@ -76,7 +76,7 @@ class CleanOptions(common.ModelOptions):
     ] = False
     min_probability: Annotated[
         float, Option(min=0, max=1, help="Remove rows below this probability.")
-    ] = 0.1
+    ] = 0.03
     share: Annotated[float, Option(help="Share of rows that you expect to be right.")] = 0.9
     calibration: Annotated[
         Path | None, Option(help="File of `tmde calibrate`. Default: that of the model.")

@@ -54,9 +54,7 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
     retrieval: Annotated[
         Retrieval, Option(help="Best pairs of A, of B, of both, or of either (max).")
     ] = "max"
-    threshold: Annotated[
-        float | None, Option(help="Lowest score of a pair. Default: all pairs.")
-    ] = None
+    threshold: Annotated[float | None, Option(help="Lowest score of a pair.")] = None
     max_pairs: Annotated[int | None, Option(min=1, help="Keep only this many pairs, the best.")] = (
         None
     )
@@ -82,20 +80,24 @@ def mine(options: MineOptions) -> None:
 
     A and B are text (one sentence a line), CSV, TSV, JSONL or parquet with a column "text", all but
     parquet also gzipped, or folders of such tables. A repeated sentence takes part once, the first
-    time it occurs. Without --min-probability, --threshold or --max-pairs every sentence that finds
-    a partner is written, right or wrong.
+    time it occurs. Pairs with a probability below 0.4 are left out, which had nearly the best F1 on
+    text of all kinds. --min-probability 0 keeps all pairs. 0.9 keeps fewer wrong ones, and of short
+    texts half of the right ones.
 
-        tmde mine news.de.txt news.en.txt -o pairs.tsv --min-probability 0.9
+        tmde mine news.de.txt news.en.txt -o pairs.tsv
+
+    --threshold, --max-pairs and --optimize-threshold take the place of the 0.4. A model without a
+    calibration has no probabilities: give it one by `tmde calibrate`, or give a --threshold.
 
     The probability that a pair is a translation holds if half of the sentences have one on the
     other side. Say so if it is less, here a twentieth:
 
-        tmde mine web.de.txt web.en.txt -o pairs.tsv --min-probability 0.9 --share 0.05
+        tmde mine web.de.txt web.en.txt -o pairs.tsv --share 0.05
 
     With --language-a and --language-b, JSONL is a corpus that `tmde train` reads, and TMX a
     translation memory:
 
-        tmde mine de.txt en.txt -o pairs.jsonl --language-a de --language-b en --min-probability 0.9
+        tmde mine de.txt en.txt -o pairs.jsonl --language-a de --language-b en
 
     Embed long files first, which can be resumed, and mine their vectors as often as you like:
 

@@ -300,7 +300,12 @@ class ProbabilityOptions:
 
     min_probability: Annotated[
         float | None,
-        _probability(min=0, max=1, help="Drop pairs below this probability of being translations."),
+        _probability(
+            min=0,
+            max=1,
+            help="Lowest probability of a pair of sentences; 0 keeps all. Default, unless another "
+            "limit is given: 0.4; align: 0.1.",
+        ),
     ] = None
     share: Annotated[
         float | None,

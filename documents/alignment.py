@@ -13,6 +13,9 @@ from tmde.documents.neighbors import check_scoring, warn_without_ratio
 from tmde.documents.unit_rows import Matrix
 from tmde.documents.urls import group_by_website, match_urls
 
+# F1 is highest here on development pages and news, of which a sixth to all have a translation.
+MIN_DISTINCTNESS = 0.25
+
 
 class AlignedPair(NamedTuple):
     """A pair of documents.
@@ -22,12 +25,15 @@ class AlignedPair(NamedTuple):
         second: The row number on the second side.
         score: The score of the pair.
         by_url: Whether the URLs matched.
+        distinctness: How much nearer the documents are than the next best, from 0 to 1; see
+            [`~tmde.documents.distinct_pairs`].
     """
 
     first: int
     second: int
     score: float
     by_url: bool
+    distinctness: float
 
 
 def align_documents(
@@ -91,7 +97,8 @@ def align_documents(
     scorer = PairScorer(first, second, scoring, k)
     pairs = []
     for row, column in match_urls(first_urls, second_urls, languages):
-        pairs.append(AlignedPair(row, column, scorer.score(row, column), True))
+        score = scorer.score(row, column)
+        pairs.append(AlignedPair(row, column, score, True, scorer.distinctness(row, column)))
     if same_domain:
         groups = _website_groups(first_urls, second_urls, languages)
     else:
@@ -103,7 +110,8 @@ def align_documents(
         columns = _without(group_columns, taken_columns)
         if len(rows) and len(columns):
             for row, column, score in competitive_matching(scorer, rows, columns, threshold):
-                pairs.append(AlignedPair(row, column, score, False))
+                distinctness = scorer.distinctness(row, column)
+                pairs.append(AlignedPair(row, column, score, False, distinctness))
     pairs.sort(key=_order)
     warn_without_ratio(scoring, np.array([pair.score for pair in pairs]))
     return pairs

@@ -124,6 +124,14 @@ class PairVectors:
         pairs = [self.pairs[position] for position in positions]
         return PairVectors(self.languages, pairs, self.first[positions], self.second[positions])
 
+    def whole_count(self, share: float) -> int:
+        """Return how many pairs keep both texts, so that a share of texts has a translation.
+
+        Of every `share` pairs that are whole, (1 - share) lose the first text, and as many the
+        second.
+        """
+        return round(len(self.pairs) * share / (2 - share))
+
     def mined(self, share: float, generator: np.random.Generator) -> MinedEvidence:
         """Mine two lists of which only a share of the texts has a translation in the other.
 
@@ -132,9 +140,7 @@ class PairVectors:
             generator: Draws the pairs that lose a text, and which one.
         """
         order = generator.permutation(len(self.pairs))
-        # Of every `share` pairs that are whole, (1 - share) lose the first, and as many the second.
-        whole_count = round(len(order) * share / (2 - share))
-        whole, broken = np.split(order, [whole_count])
+        whole, broken = np.split(order, [self.whole_count(share)])
         without_second, without_first = np.array_split(broken, 2)
         first_rows = generator.permutation(np.concatenate([whole, without_second]))
         second_rows = generator.permutation(np.concatenate([whole, without_first]))

@@ -44,7 +44,7 @@ from tmde.embedding.document_embedder import DocumentEmbedder
 BLOCK = 4096
 # Of the rows of a memory, so many are expected to be right.
 DEFAULT_SHARE = 0.9
-MIN_PROBABILITY = 0.1
+MIN_PROBABILITY = 0.03
 FEWEST_TEXTS = 2  # of a row
 # Fewer pairs say nothing about the usual ratio of lengths of two languages, and more say no more.
 _FEWEST_LENGTHS = 20

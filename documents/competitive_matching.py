@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from tmde.documents.distinct_pairs import distinctness_of
 from tmde.documents.neighbors import ranked_scores
 from tmde.documents.unit_rows import Matrix, largest, products, slices, slices_with_bar, two_sides
 
@@ -17,6 +18,7 @@ COLUMNS = 4096  # vectors of the second side in float64 at a time
 # Scores that are equal to so many decimals are ties, because the last digits of a sum of float64
 # depend on its order.
 DECIMALS = 9
+_COMPARED = 2  # the nearest candidate, and the next one
 
 
 class PairScorer:
@@ -33,15 +35,26 @@ class PairScorer:
         self.first, self.second = two_sides(("first", first), ("second", second), dtype=np.float64)
         self.shape = len(self.first), len(self.second)
         self.scoring = scoring
+        self.row_nearest, self.column_nearest = self._nearest_cosines(max(k, _COMPARED))
         if scoring == "cosine":
             self.row_means = np.zeros(self.shape[0])
             self.column_means = np.zeros(self.shape[1])
         else:
-            self.row_means, self.column_means = self._neighbor_means(k)
+            self.row_means = self.row_nearest[:, :k].mean(axis=1)
+            self.column_means = self.column_nearest[:, :k].mean(axis=1)
 
     def score(self, row: int, column: int) -> float:
         """Return the score of one pair."""
         return float(self._scores(np.array([row]), np.array([column]))[0, 0])
+
+    def distinctness(self, row: int, column: int) -> float:
+        """Return how much nearer a pair is than its next best; see `distinct_pairs`."""
+        if self.shape == (1, 1):
+            return 1.0  # There is no other pair to compare with.
+        cosine = self._cosines(np.array([row]), np.array([column]))[0, 0]
+        next_in_row = _next_cosine(self.row_nearest[row], cosine)
+        next_in_column = _next_cosine(self.column_nearest[column], cosine)
+        return float(distinctness_of(cosine, np.maximum(next_in_row, next_in_column)))
 
     def best(
         self, rows: np.ndarray, columns: np.ndarray, count: int
@@ -58,21 +71,24 @@ class PairScorer:
             best_columns[part] = columns[places]
         return best_columns, best_scores
 
-    def _neighbor_means(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean cosine of each row and each column to its k nearest, (n,) and (m,)."""
+    def _nearest_cosines(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the cosines of each row and each column to its k nearest, falling.
+
+        Returns:
+            (n, k) and (m, k); fewer than k numbers for a row if the other side has fewer.
+        """
         rows = np.arange(self.shape[0])
         columns = np.arange(self.shape[1])
         row_k = min(k, len(columns))
         column_k = min(k, len(rows))
-        row_means = np.empty(len(rows))
+        nearest_columns = np.empty((len(rows), row_k))
         nearest_rows = np.full((column_k, len(columns)), -np.inf)
         for part in self._parts(rows, columns):
             cosines = self._cosines(rows[part], columns)
-            nearest_columns = np.partition(cosines, -row_k, axis=1)[:, -row_k:]
-            row_means[part] = nearest_columns.mean(axis=1)
+            nearest_columns[part] = np.partition(cosines, -row_k, axis=1)[:, -row_k:]
             candidates = np.vstack([nearest_rows, cosines])
             nearest_rows = np.partition(candidates, -column_k, axis=0)[-column_k:]
-        return row_means, nearest_rows.mean(axis=0)
+        return np.sort(nearest_columns)[:, ::-1], np.sort(nearest_rows.T)[:, ::-1]
 
     def _parts(self, rows: np.ndarray, columns: np.ndarray) -> Iterable[slice]:
         """Return slices of the rows whose scores to all columns fit into memory."""
@@ -89,6 +105,13 @@ class PairScorer:
         means = (self.row_means[rows, None] + self.column_means[None, columns]) / 2
         scores = ranked_scores(self.scoring, self._cosines(rows, columns), means)
         return np.round(scores, DECIMALS)
+
+
+def _next_cosine(nearest: np.ndarray, cosine: float) -> float:
+    """Return the highest of the falling cosines, leaving out that of the pair; -1 without any."""
+    if np.round(nearest[0] - cosine, DECIMALS) > 0:
+        return float(nearest[0])
+    return float(nearest[1]) if len(nearest) > 1 else -1.0
 
 
 def competitive_matching(

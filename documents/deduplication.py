@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar, cast
 import numpy as np
 
 from modeling_tmde import TmdeError
-from tmde.documents.distinct_pairs import distinct_pairs
+from tmde.documents.distinct_pairs import check_min_distinctness, distinct_pairs
 from tmde.documents.mining import ChosenTexts, first_occurrences
 from tmde.documents.signature_bands import (
     SignatureBands,
@@ -38,6 +38,7 @@ from tmde.embedding.progress import progress_bar
 
 MIN_SIMILARITY = 0.7
 MIN_WORDS = 50  # of a text that may differ from another one in words
+# Higher than where documents are aligned, because a wrong pair removes a document.
 MIN_DISTINCTNESS = 0.4
 # The language of a document in an unknown language, which is no translation of any.
 UNKNOWN_LANGUAGE = ""
@@ -229,8 +230,7 @@ class DuplicateFinder:
             raise TmdeError(
                 f"min_similarity: found {min_similarity}, expected a number above 0, at most 1"
             )
-        if not 0 <= min_distinctness <= 1:
-            raise TmdeError(f"min_distinctness: found {min_distinctness}, expected 0 to 1")
+        check_min_distinctness(min_distinctness)
         self.min_similarity = min_similarity
         self.min_words = min_words
         self.embedder = embedder

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from modeling_tmde import TmdeError
 from tmde.documents.neighbors import find_neighbors
 from tmde.documents.unit_rows import Matrix
 
@@ -39,6 +40,23 @@ class DistinctPairs(NamedTuple):
     first: np.ndarray
     second: np.ndarray
     distinctness: np.ndarray
+
+
+def check_min_distinctness(distinctness: float | None) -> None:
+    """Raise `TmdeError` if the lowest distinctness of a pair is out of range."""
+    if distinctness is not None and not 0 <= distinctness <= 1:
+        raise TmdeError(f"min_distinctness: found {distinctness}, expected 0 to 1")
+
+
+def distinctness_of(cosines: np.ndarray, next_cosines: np.ndarray) -> np.ndarray:
+    """Return how much nearer p pairs are than the next best, (p,) float64 from 0 to 1.
+
+    Args:
+        cosines: The cosine of each pair, (p,).
+        next_cosines: The cosine of one of its texts to the nearest other text, the higher, (p,).
+    """
+    next_distances = np.maximum(1 - np.maximum(next_cosines, _UNRELATED), _SMALLEST_DISTANCE)
+    return np.clip(1 - (1 - cosines) / next_distances, 0, 1)
 
 
 def distinct_pairs(first: Matrix, second: Matrix, search: str = "auto") -> DistinctPairs:
@@ -65,6 +83,4 @@ def distinct_pairs(first: Matrix, second: Matrix, search: str = "auto") -> Disti
         next_cosines = np.maximum(next_cosines, forward_cosines[first_rows, 1])
     if backward_cosines.shape[1] == _COMPARED:
         next_cosines = np.maximum(next_cosines, backward_cosines[second_rows, 1])
-    next_distances = np.maximum(1 - next_cosines, _SMALLEST_DISTANCE)
-    distinctness = np.clip(1 - (1 - cosines) / next_distances, 0, 1)
-    return DistinctPairs(first_rows, second_rows, distinctness)
+    return DistinctPairs(first_rows, second_rows, distinctness_of(cosines, next_cosines))

@@ -12,11 +12,12 @@ from typing_extensions import Unpack
 
 from modeling_tmde import TmdeError
 from tmde.data.model_languages import LanguageWatch
-from tmde.documents.alignment import AlignedPair, align_documents
+from tmde.documents.alignment import MIN_DISTINCTNESS, AlignedPair, align_documents
 from tmde.documents.alignment_leftovers import AlignmentLeftovers
-from tmde.documents.bead_probabilities import ALIGNED_SHARE
+from tmde.documents.bead_probabilities import ALIGNED_PROBABILITY, ALIGNED_SHARE
 from tmde.documents.calibration import Calibration, check_min_probability, check_share
 from tmde.documents.corpus_writer import checked_output_or_none, write_rows
+from tmde.documents.distinct_pairs import check_min_distinctness
 from tmde.documents.document_sets import (
     Reading,
     Sides,
@@ -38,6 +39,8 @@ from tmde.embedding import DocumentEmbedder
 from tmde.embedding.opening import without_truncation_warnings
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 from tmde.embedding.progress import progress_bar
+
+_DECIMALS = 6
 
 
 @dataclass
@@ -80,6 +83,7 @@ def align_files(
     scoring: str = "ratio",
     k: int = 4,
     threshold: float | None = None,
+    min_distinctness: float | None = None,
     lawdr_rank: Rank | None = None,
     pairs: str | os.PathLike[str] | None = None,
     reference: str | os.PathLike[str] | None = None,
@@ -92,6 +96,10 @@ def align_files(
 ) -> AlignmentReport:
     """Align documents one to one, and their sentences.
 
+    Documents that are not clearly nearer to each other than to the next best are no pair, unless
+    you give another `min_distinctness` or a `threshold`. Rows with a probability below 0.1 are left
+    out, unless you give another `min_probability` or a `min_score`.
+
     ```python
     report = align_files(
         "german.jsonl",
@@ -100,7 +108,6 @@ def align_files(
         rows="rows.jsonl",
         language_a="de",
         language_b="en",
-        min_probability=0.9,
     )
     ```
 
@@ -126,6 +133,9 @@ def align_files(
         scoring: `cosine`, `ratio` or `distance`; see [`~tmde.documents.align_documents`].
         k: The neighbors of a margin.
         threshold: The lowest score of a pair that is not one by URL; None for any.
+        min_distinctness: The lowest distinctness of such a pair, from 0 to 1: how much nearer its
+            documents are than the next best, see [`~tmde.documents.distinct_pairs`]. 0 keeps all
+            pairs. None is 0.25 without a threshold, and 0 with one.
         lawdr_rank: Embed by LAWDR, and remove this many directions; `auto` for as many as hide the
             language. It needs both languages. None does without LAWDR.
         pairs: A file of known pairs, `output` of an earlier run or two ids with a tab between:
@@ -133,7 +143,8 @@ def align_files(
         reference: A file of the right pairs, of the same form, to compare with.
         paragraphs: Align lines instead of sentences.
         min_score: The lowest score of a row, 1 for alike and 0 for unrelated; None for any.
-        min_probability: The lowest probability of a row, from 0 to 1; None for any.
+        min_probability: The lowest probability of a row, from 0 to 1. 0 keeps all rows. None is 0.1
+            if the model has probabilities and there is no `min_score`, and otherwise 0.
         share: The share of rows that are expected to be right; None for 0.9.
         calibration: A file of a calibration; None for that of the model.
         reading: How the files are read: `format`, `quoting`, `field`, `id_field`.
@@ -147,6 +158,7 @@ def align_files(
     _check_purpose(outputs, pairs, needs_probabilities)
     targets = AlignmentTargets.of(*outputs, inputs=(a, b))
     check_scoring(scoring, k)
+    check_min_distinctness(min_distinctness)
     row_share = ALIGNED_SHARE if share is None else share
     check_share(row_share)
     check_min_probability(min_probability)
@@ -180,6 +192,7 @@ def align_files(
                 scoring=scoring,
                 k=k,
                 threshold=threshold,
+                min_distinctness=min_distinctness,
                 same_domain=same_domain,
             )
             row_pairs = [(pair.first, pair.second) for pair in documents]
@@ -200,7 +213,7 @@ def align_files(
                 paragraphs=paragraphs,
                 min_score=min_score,
                 calibration=model_calibration,
-                min_probability=min_probability,
+                min_probability=_least_probability(min_probability, min_score, model_calibration),
                 share=row_share,
             )
             unit = "paragraphs" if paragraphs else "sentences"
@@ -290,6 +303,15 @@ def _check_purpose(
         )
 
 
+def _least_probability(
+    min_probability: float | None, min_score: float | None, calibration: Calibration | None
+) -> float | None:
+    """Return the lowest probability of a row; None for any."""
+    if min_probability is not None or min_score is not None or calibration is None:
+        return min_probability
+    return ALIGNED_PROBABILITY
+
+
 def _read_pairs(path: str | os.PathLike[str] | None, sides: Sides) -> GoldPairs | None:
     """Read pairs of ids as pairs of rows; None without a file."""
     if path is None:
@@ -302,6 +324,8 @@ def _pair_documents(
     embedder: DocumentEmbedder,
     lawdr_rank: Rank | None,
     report: AlignmentReport,
+    *,
+    min_distinctness: float | None,
     **alignment: Any,
 ) -> list[AlignedPair]:
     """Return pairs of documents that are not empty, by the rows of the files, best first.
@@ -311,6 +335,7 @@ def _pair_documents(
         embedder: The model.
         lawdr_rank: The directions that LAWDR removes; None does without LAWDR.
         report: Gets the number of pairs, and notes.
+        min_distinctness: As in `align_files`.
         alignment: Arguments of `align_documents`.
     """
     rows_of_sides = [_filled_rows(side.texts) for side in sides]
@@ -324,7 +349,10 @@ def _pair_documents(
             lawdr_rank, sides, rows_of_sides, embedder
         )
         report.notes.append(note)
-    aligned = align_documents(
+    threshold = alignment["threshold"]
+    if min_distinctness is None:
+        min_distinctness = MIN_DISTINCTNESS if threshold is None else 0.0
+    candidates = align_documents(
         first_vectors,
         second_vectors,
         first_urls=sides[0].urls_of(first_rows),
@@ -332,6 +360,10 @@ def _pair_documents(
         languages=_url_languages(sides),
         **alignment,
     )
+    aligned = []
+    for pair in candidates:
+        if pair.by_url or pair.distinctness >= min_distinctness:
+            aligned.append(pair)
     scores = [pair.score for pair in aligned if not pair.by_url]
     report.pairs = len(aligned)
     report.pairs_by_url = len(aligned) - len(scores)
@@ -341,8 +373,12 @@ def _pair_documents(
     report.notes.append(
         f"{report.pairs:,} pairs of documents, {report.pairs_by_url:,} by URL{score_range}"
     )
-    threshold = alignment["threshold"]
-    if not aligned and threshold is not None:
+    if min_distinctness:
+        left_out = len(candidates) - len(aligned)
+        report.notes.append(
+            f"Left out {left_out:,} pairs with a distinctness below {min_distinctness:g}"
+        )
+    if not candidates and threshold is not None:
         warn_of_threshold(threshold)
     pairs = []
     for pair in aligned:
@@ -387,12 +423,13 @@ def _embed_by_lawdr(
 
 def _write_pairs(target: Path, sides: Sides, pairs: list[AlignedPair]) -> None:
     first, second = sides
-    columns = ["score", "id_a", "id_b"]
+    columns = ["score", "distinctness", "id_a", "id_b"]
     if first.urls is not None:
         columns += ["url_a", "url_b", "matched_by"]
     rows = []
     for pair in pairs:
-        row: list[str | float] = [pair.score, first.ids[pair.first], second.ids[pair.second]]
+        row: list[str | float] = [pair.score, round(pair.distinctness, _DECIMALS)]
+        row += [first.ids[pair.first], second.ids[pair.second]]
         if first.urls is not None and second.urls is not None:
             matched_by = "url" if pair.by_url else "score"
             row += [first.urls[pair.first], second.urls[pair.second], matched_by]

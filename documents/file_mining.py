@@ -15,6 +15,7 @@ from modeling_tmde import TmdeError
 from tmde.data.model_languages import LanguageWatch, describe_unknown
 from tmde.documents import mining
 from tmde.documents.calibration import (
+    DEFAULT_MIN_PROBABILITY,
     DEFAULT_SHARE,
     Calibration,
     check_min_probability,
@@ -99,11 +100,13 @@ def mine_files(
 ) -> MiningReport:
     """Mine translations: write pairs of a sentence of A and one of B, best first.
 
-    A repeated sentence takes part once, the first time it occurs. Without `min_probability`,
-    `threshold` or `max_pairs`, every sentence that finds a partner is written, right or wrong.
+    A repeated sentence takes part once, the first time it occurs. Pairs with a probability below
+    0.4 are left out, unless you give another `min_probability`, `threshold`, `max_pairs` or
+    `optimize_threshold`. A model without a calibration has no probabilities: every sentence that
+    finds a partner is written then, right or wrong.
 
     ```python
-    report = mine_files("news.de.txt", "news.en.txt", "pairs.tsv", min_probability=0.9)
+    report = mine_files("news.de.txt", "news.en.txt", "pairs.tsv")
     ```
 
     Args:
@@ -127,7 +130,8 @@ def mine_files(
         max_pairs: Keep only this many, the best; None for all.
         drop_identical: Leave out pairs of equal texts.
         search: `auto`, `exact` or `hnsw`.
-        min_probability: The lowest probability of a pair, from 0 to 1; None for any.
+        min_probability: The lowest probability of a pair, from 0 to 1. 0 keeps all pairs. None is
+            0.4 if the model has probabilities and nothing else limits the pairs, and otherwise 0.
         share: The share of sentences that have a translation on the other side; None for 0.5.
         calibration: A file of a calibration; None for that of the model.
         gold: A file of the right pairs, an id of A, a tab and an id of B, to compare with.
@@ -148,7 +152,8 @@ def mine_files(
     mining.check_retrieval(retrieval)
     check_precision(precision)
     check_share(DEFAULT_SHARE if share is None else share)
-    check_min_probability(min_probability)
+    is_limited = optimize_threshold or (threshold, max_pairs) != (None, None)
+    least_probability = _least_probability(min_probability, is_limited)
     _check_languages(target, language_a, language_b)
     sides = read_sides(a, b, language_a, language_b, **reading)
     first = Candidates.of(sides[0])
@@ -199,7 +204,7 @@ def mine_files(
     if model_calibration is not None:
         warn_of_few(min(len(first.rows), len(second.rows)), "sentences of a side")
         pairs, probabilities = _with_probabilities(
-            sides, pairs, model_calibration, share, min_probability
+            sides, pairs, model_calibration, share, least_probability, notes
         )
     _write_pairs(target, sides, pairs, probabilities)
     quality = None
@@ -293,19 +298,37 @@ def _usable_calibration(
     return None
 
 
+def _least_probability(min_probability: float | None, is_limited: bool) -> float:
+    """Return the lowest probability of a pair.
+
+    Args:
+        min_probability: That of the user; None for the default.
+        is_limited: Whether something else limits the pairs.
+
+    Raises:
+        TmdeError: It is out of range.
+    """
+    check_min_probability(min_probability)
+    if min_probability is not None:
+        return min_probability
+    return 0.0 if is_limited else DEFAULT_MIN_PROBABILITY
+
+
 def _with_probabilities(
     sides: Sides,
     pairs: ScoredPairs,
     calibration: Calibration,
     share: float | None,
-    min_probability: float | None,
+    min_probability: float,
+    notes: list[str],
 ) -> tuple[ScoredPairs, np.ndarray]:
-    """Return the pairs that are probable enough, and their probabilities, (p,)."""
+    """Return the pairs that are probable enough, and their probabilities, (p,).
+
+    Notes get the number of the others.
+    """
     first, second = sides
     evidence = mined_pair_evidence(pairs, first.texts, second.texts)
     probabilities = calibration.probabilities(evidence, DEFAULT_SHARE if share is None else share)
-    if min_probability is None:
-        return pairs, probabilities
     is_probable = probabilities >= min_probability
     if len(pairs) and not is_probable.any():
         logger.warning(
@@ -313,6 +336,9 @@ def _with_probabilities(
             min_probability,
             probabilities.max(),
         )
+    if min_probability:
+        left_out = np.count_nonzero(~is_probable)
+        notes.append(f"Left out {left_out:,} pairs with a probability below {min_probability:g}")
     return pairs[is_probable], probabilities[is_probable]
 
 

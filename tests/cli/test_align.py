@@ -80,7 +80,7 @@ def aligned(bag, inputs):
 def test_pairs_are_written_best_first(aligned):
     _, out, _ = aligned
     pairs = read_tsv(out)
-    assert list(pairs) == ["score", "id_a", "id_b"]
+    assert list(pairs) == ["score", "distinctness", "id_a", "id_b"]
     assert sorted(id_pairs(pairs)) == RIGHT_PAIRS
     assert pairs["score"].astype(float).is_monotonic_decreasing
 
@@ -153,6 +153,29 @@ def test_options_reach_the_alignment(bag, inputs, scoring):
     options += option_words(neighbors)
     ok("align", inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
     assert id_pairs(read_tsv(inputs / "pairs.tsv")) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "has_other_pair"),
+    [
+        ([], False),
+        (["--min-distinctness", 0.25], False),
+        (["--min-distinctness", 0], True),
+        (["--threshold", 0], True),
+    ],
+)
+def test_documents_without_a_translation_have_no_pair(bag, inputs, options, has_other_pair):
+    """One document of each side has no translation, so both would be left for each other."""
+    for name, without in (("a", "a0"), ("b", "b5")):
+        rows = [row for row in read_rows(inputs / f"{name}.jsonl") if row["id"] != without]
+        write_rows(inputs / f"{name}.jsonl", rows)
+    arguments = [inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", inputs / "pairs.tsv"]
+    result = ok("align", *arguments, *options)
+    pairs = id_pairs(read_tsv(inputs / "pairs.tsv"))
+    assert set(RIGHT_PAIRS[1:5] + RIGHT_PAIRS[6:]) <= set(pairs)
+    assert (("a5", "b0") in pairs) is has_other_pair
+    message = "Left out 1 pairs with a distinctness below 0.25"
+    assert (message in result.stderr) is not has_other_pair
 
 
 def url_options(inputs, bag):

@@ -7,9 +7,10 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.cli.conftest import ok, read_rows, read_tsv, run, write_rows
+from tests.cli.conftest import id_pairs, ok, read_rows, read_tsv, run, write_rows
 from tests.conftest import WORDS
-from tmde.documents.calibration import Calibration, pair_evidence
+from tmde.documents.bead_probabilities import ALIGNED_PROBABILITY
+from tmde.documents.calibration import DEFAULT_MIN_PROBABILITY, Calibration, pair_evidence
 from tmde.documents.mining import mine_bitext
 from tmde.embedding.document_embedder import DocumentEmbedder
 
@@ -73,7 +74,7 @@ def test_a_packaged_model_needs_an_output(tmp_path):
 
 def test_mine_writes_the_probabilities_of_the_library(sources, tmp_path, caplog):
     out = tmp_path / "pairs.tsv"
-    ok("mine", *sources, "-o", out, "--share", 0.3)
+    ok("mine", *sources, "-o", out, "--share", 0.3, "--min-probability", 0)
     assert "Found only 3 sentences of a side. Probabilities compare a pair" in caplog.text
     pairs = read_tsv(out)
     embedder = DocumentEmbedder.from_pretrained(device="cpu")
@@ -99,10 +100,34 @@ def test_mine_leaves_out_improbable_pairs(sources, tmp_path):
     assert all(row["probability"] >= 0.5 for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("options", "least_probability"),
+    [
+        ([], DEFAULT_MIN_PROBABILITY),
+        (["--min-probability", 0], 0),
+        (["--threshold", -1], 0),
+        (["--max-pairs", 100], 0),
+    ],
+)
+def test_the_default_probability_of_mined_pairs(sources, tmp_path, options, least_probability):
+    """It applies where nothing else limits the pairs."""
+    files = [tmp_path / "all.tsv", tmp_path / "pairs.tsv"]
+    ok("mine", *sources, "-o", files[0], "--min-probability", 0, "--share", 0.2)
+    result = ok("mine", *sources, "-o", files[1], "--share", 0.2, *options)
+    every_pair, pairs = map(read_tsv, files)
+    probabilities = every_pair["probability"].astype(float)
+    assert (probabilities < DEFAULT_MIN_PROBABILITY).any()
+    expected = every_pair[probabilities >= least_probability]
+    assert id_pairs(pairs) == id_pairs(expected)
+    left_out = len(every_pair) - len(expected)
+    message = f"Left out {left_out} pairs with a probability below {DEFAULT_MIN_PROBABILITY}"
+    assert (message in result.stderr) is (not options)
+
+
 def test_no_pair_is_probable(sources, tmp_path, caplog):
     out = tmp_path / "pairs.tsv"
-    ok("mine", *sources, "-o", out, "--min-probability", 0.999999)
-    assert "No pair reaches the probability 0.999999; the best has" in caplog.text
+    ok("mine", *sources, "-o", out, "--min-probability", 1)
+    assert "No pair reaches the probability 1; the best has" in caplog.text
     assert len(read_tsv(out)) == 0
 
 
@@ -165,7 +190,7 @@ def documents(tmp_path):
 def test_align_writes_probabilities(documents, tmp_path, caplog):
     rows = tmp_path / "rows.jsonl"
     languages = ["--language-a", "de", "--language-b", "en"]
-    ok("align", *documents, "--rows", rows, *languages)
+    ok("align", *documents, "--rows", rows, *languages, "--min-probability", 0)
     assert "Found only 3 sentences of a side. Probabilities" in caplog.text
     probabilities = {row["translation"]["de"]: row["probability"] for row in read_rows(rows)}
     assert probabilities[GERMAN[0]] > 0.5
@@ -173,6 +198,23 @@ def test_align_writes_probabilities(documents, tmp_path, caplog):
     kept = {row["translation"]["de"] for row in read_rows(rows)}
     assert kept == {text for text, value in probabilities.items() if value >= 0.5}
     assert len(kept) < len(probabilities)
+
+
+@pytest.mark.parametrize(
+    ("options", "least_probability"),
+    [([], ALIGNED_PROBABILITY), (["--min-probability", 0], 0), (["--min-score", -9], 0)],
+)
+def test_the_default_probability_of_rows(documents, tmp_path, options, least_probability):
+    """It applies where nothing else limits the rows."""
+    languages = ["--language-a", "de", "--language-b", "en"]
+    files = [tmp_path / "all.jsonl", tmp_path / "rows.jsonl"]
+    # With this share, the wrong row is improbable though there are few sentences.
+    words = [*languages, "--share", 0.05]
+    ok("align", *documents, "--rows", files[0], *words, "--min-probability", 0)
+    ok("align", *documents, "--rows", files[1], *words, *options)
+    every_row, rows = map(read_rows, files)
+    assert any(row["probability"] < ALIGNED_PROBABILITY for row in every_row)
+    assert rows == [row for row in every_row if row["probability"] >= least_probability]
 
 
 def test_align_needs_rows_for_probabilities(documents, tmp_path):

@@ -76,18 +76,51 @@ def test_a_threshold_leaves_out_the_pairs_below(data):
     # Whether the pairs at the threshold are there depends on rounding.
     above_count = np.count_nonzero(expected[:, 2] > threshold + 1e-8)
     assert len(pairs) >= above_count
-    table = np.array(pairs).reshape(-1, 4)
+    table = np.array(pairs).reshape(-1, 5)
     np.testing.assert_array_equal(table[:above_count, :2], expected[:above_count, :2])
     assert (table[:, 2] >= threshold).all()
+
+
+def unit(*degrees):
+    """Vectors of the plane."""
+    angles = np.radians(degrees)
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+@pytest.mark.parametrize("scoring", SCORINGS)
+def test_distinctness_by_hand(scoring):
+    """The first pair is 10 degrees apart, and the nearest other document 50."""
+    pairs = align_documents(unit(0, 60), unit(10, 180), scoring, k=1)
+    distinctness = {pair[:2]: pair.distinctness for pair in pairs}
+    expected = 1 - (1 - np.cos(np.radians(10))) / (1 - np.cos(np.radians(50)))
+    assert distinctness[0, 0] == pytest.approx(expected)
+    assert distinctness[1, 1] == 0  # The first document of the other side is nearer.
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_distinctness_of_any_pair(data):
+    first = draw_vectors(data)
+    second = draw_vectors(data)
+    cosines = plain_scores(first, second, "cosine", 1)[2]
+    for pair in align_documents(first, second, "cosine"):
+        cosine = cosines[pair.first, pair.second]
+        others = cosines.copy()
+        others[pair.first, pair.second] = -1
+        next_cosine = max(others[pair.first].max(), others[:, pair.second].max(), 0)
+        expected = 1.0
+        if cosines.size > 1:
+            expected = np.clip(1 - (1 - cosine) / max(1 - next_cosine, 1e-6), 0, 1)
+        assert pair.distinctness == pytest.approx(expected, abs=1e-3)
 
 
 FIRST_URLS = ["e.org/en/a", "e.org/en/b", ""]
 SECOND_URLS = ["e.org/fr/b", "", "e.org/fr/c"]
 # b is paired with b, though they have nothing in common, and the other two by their scores.
 BY_URL_AND_SCORE = [
-    AlignedPair(1, 0, 0.0, True),
-    AlignedPair(2, 2, 1.0, False),
-    AlignedPair(0, 1, 0.0, False),
+    AlignedPair(1, 0, 0.0, True, 0.0),
+    AlignedPair(2, 2, 1.0, False, 1.0),
+    AlignedPair(0, 1, 0.0, False, 0.0),
 ]
 
 
@@ -109,7 +142,7 @@ def test_urls_may_match_all_documents():
     pairs = align_documents(
         np.eye(1), np.eye(1), "cosine", first_urls=["e.org/a"], second_urls=["e.org/a"]
     )
-    assert pairs == [AlignedPair(0, 0, 1.0, True)]
+    assert pairs == [AlignedPair(0, 0, 1.0, True, 1.0)]
 
 
 def pages_of(sites, name):

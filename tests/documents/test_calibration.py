@@ -1,7 +1,9 @@
 """Probabilities of pairs: by hand, on pairs whose right ones are known, and their files."""
 
+import csv
 import math
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,12 @@ from tests.strange_texts import SAMPLES
 from tmde.data.sample import sample_sentences
 from tmde.documents import model_calibration
 from tmde.documents.bead_probabilities import BeadProbabilities
-from tmde.documents.calibration import EVIDENCE, Calibration, pair_evidence
+from tmde.documents.calibration import (
+    DEFAULT_MIN_PROBABILITY,
+    EVIDENCE,
+    Calibration,
+    pair_evidence,
+)
 from tmde.documents.calibration_fit import (
     FEWEST_PAIRS,
     PairVectors,
@@ -394,6 +401,27 @@ def test_packaged_models_are_calibrated(name):
     calibration.check_embedder(DocumentEmbedder.from_pretrained(name, device="cpu"))
     assert calibration.weights["cosine"] > 0
     assert calibration.weights["numbers_differ"] < 0
+
+
+MEMORY = Path(__file__).parents[2] / "examples" / "data" / "memory.tsv"
+
+
+@pytest.mark.parametrize("name", ["default", "accurate"])
+def test_packaged_probabilities_hold_for_software_strings(name):
+    """The calibrations were fitted to no such text. The strings are real."""
+    with open(MEMORY, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))[::3]
+    embedder = DocumentEmbedder.from_pretrained(name, device="cpu")
+    vectors = embed_pairs(language_pairs(rows), embedder)
+    mined = mined_evidence(vectors, 0.5, seed=0)
+    probabilities = Calibration.from_pretrained(name).probabilities(mined.evidence)
+    bins = reliability_bins(probabilities, mined.is_right)
+    assert expected_calibration_error(bins) < 0.06
+    is_kept = probabilities >= DEFAULT_MIN_PROBABILITY
+    right_count = 3 * vectors[0].whole_count(0.5)
+    found = mined.is_right[is_kept].sum()
+    assert found / is_kept.sum() > 0.8
+    assert found / right_count > 0.85
 
 
 def test_saving_a_model_keeps_its_calibration(tmp_path):

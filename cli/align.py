@@ -56,14 +56,14 @@ class AlignOptions(
         float | None, Option(help="Lowest score of a pair that is not one by URL.")
     ] = None
     min_distinctness: Annotated[
-        float | None,
+        float,
         Option(
             min=0,
             max=1,
             help="Lowest distinctness of such a pair: how much nearer its documents are than the "
-            "next best. Default: 0.25, or 0 with --threshold; 0 keeps all pairs.",
+            "next best. 0.25 suits pages and articles.",
         ),
-    ] = None
+    ] = 0.0
     lawdr_rank: Annotated[
         str | None,
         Option(
@@ -92,8 +92,8 @@ def align(options: AlignOptions) -> None:
     """Align documents one to one, and their sentences.
 
     OUT has a line for each pair, best first, after a header: score, distinctness, id_a, id_b, and
-    URLs if there are any. A document without a translation on the other side should have no pair,
-    so pairs of a distinctness below 0.25 are left out; --min-distinctness 0 keeps them.
+    URLs if there are any. If many documents have no translation on the other side, leave out pairs
+    that are hardly nearer than the next best one: --min-distinctness 0.25.
 
     A and B are text (one document a line), CSV, TSV, JSONL or parquet with a column "text", all but
     parquet also gzipped; one page of Markdown or HTML; or folders of .txt, .md and .html files (one

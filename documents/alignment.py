@@ -13,8 +13,9 @@ from tmde.documents.neighbors import check_scoring, warn_without_ratio
 from tmde.documents.unit_rows import Matrix
 from tmde.documents.urls import group_by_website, match_urls
 
-# F1 is highest here on development pages and news, of which a sixth to all have a translation.
-MIN_DISTINCTNESS = 0.25
+# Below it, a pair of documents may be no translation. Here F1 is highest on development pages and
+# news, of which a sixth to all have a translation. Right pairs of single sentences are often below.
+CLEAR_DISTINCTNESS = 0.25
 
 
 class AlignedPair(NamedTuple):

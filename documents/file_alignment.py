@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 
 from modeling_tmde import TmdeError
 from tmde.data.model_languages import LanguageWatch
-from tmde.documents.alignment import MIN_DISTINCTNESS, AlignedPair, align_documents
+from tmde.documents.alignment import CLEAR_DISTINCTNESS, AlignedPair, align_documents
 from tmde.documents.alignment_leftovers import AlignmentLeftovers
 from tmde.documents.bead_probabilities import ALIGNED_PROBABILITY, ALIGNED_SHARE
 from tmde.documents.calibration import Calibration, check_min_probability, check_share
@@ -83,7 +83,7 @@ def align_files(
     scoring: str = "ratio",
     k: int = 4,
     threshold: float | None = None,
-    min_distinctness: float | None = None,
+    min_distinctness: float = 0.0,
     lawdr_rank: Rank | None = None,
     pairs: str | os.PathLike[str] | None = None,
     reference: str | os.PathLike[str] | None = None,
@@ -96,9 +96,9 @@ def align_files(
 ) -> AlignmentReport:
     """Align documents one to one, and their sentences.
 
-    Documents that are not clearly nearer to each other than to the next best are no pair, unless
-    you give another `min_distinctness` or a `threshold`. Rows with a probability below 0.1 are left
-    out, unless you give another `min_probability` or a `min_score`.
+    Every document that finds a partner is in a pair, unless you give a `min_distinctness` or a
+    `threshold`. Rows with a probability below 0.1 are left out, unless you give another
+    `min_probability` or a `min_score`.
 
     ```python
     report = align_files(
@@ -134,8 +134,8 @@ def align_files(
         k: The neighbors of a margin.
         threshold: The lowest score of a pair that is not one by URL; None for any.
         min_distinctness: The lowest distinctness of such a pair, from 0 to 1: how much nearer its
-            documents are than the next best, see [`~tmde.documents.distinct_pairs`]. 0 keeps all
-            pairs. None is 0.25 without a threshold, and 0 with one.
+            documents are than the next best, see [`~tmde.documents.distinct_pairs`]. 0.25 suits
+            pages and articles of which many have no translation.
         lawdr_rank: Embed by LAWDR, and remove this many directions; `auto` for as many as hide the
             language. It needs both languages. None does without LAWDR.
         pairs: A file of known pairs, `output` of an earlier run or two ids with a tab between:
@@ -325,7 +325,7 @@ def _pair_documents(
     lawdr_rank: Rank | None,
     report: AlignmentReport,
     *,
-    min_distinctness: float | None,
+    min_distinctness: float,
     **alignment: Any,
 ) -> list[AlignedPair]:
     """Return pairs of documents that are not empty, by the rows of the files, best first.
@@ -349,9 +349,6 @@ def _pair_documents(
             lawdr_rank, sides, rows_of_sides, embedder
         )
         report.notes.append(note)
-    threshold = alignment["threshold"]
-    if min_distinctness is None:
-        min_distinctness = MIN_DISTINCTNESS if threshold is None else 0.0
     candidates = align_documents(
         first_vectors,
         second_vectors,
@@ -361,9 +358,11 @@ def _pair_documents(
         **alignment,
     )
     aligned = []
+    doubtful = 0
     for pair in candidates:
         if pair.by_url or pair.distinctness >= min_distinctness:
             aligned.append(pair)
+            doubtful += not pair.by_url and pair.distinctness < CLEAR_DISTINCTNESS
     scores = [pair.score for pair in aligned if not pair.by_url]
     report.pairs = len(aligned)
     report.pairs_by_url = len(aligned) - len(scores)
@@ -377,6 +376,12 @@ def _pair_documents(
         left_out = len(candidates) - len(aligned)
         report.notes.append(
             f"Left out {left_out:,} pairs with a distinctness below {min_distinctness:g}"
+        )
+    threshold = alignment["threshold"]
+    if doubtful and not min_distinctness and threshold is None:
+        report.notes.append(
+            f"{doubtful:,} of the pairs have a distinctness below {CLEAR_DISTINCTNESS:g}: long "
+            "documents of such pairs are often no translations. min_distinctness leaves them out"
         )
     if not candidates and threshold is not None:
         warn_of_threshold(threshold)

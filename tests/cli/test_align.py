@@ -158,13 +158,12 @@ def test_options_reach_the_alignment(bag, inputs, scoring):
 @pytest.mark.parametrize(
     ("options", "has_other_pair"),
     [
-        ([], False),
+        ([], True),
         (["--min-distinctness", 0.25], False),
-        (["--min-distinctness", 0], True),
         (["--threshold", 0], True),
     ],
 )
-def test_documents_without_a_translation_have_no_pair(bag, inputs, options, has_other_pair):
+def test_documents_without_a_translation(bag, inputs, options, has_other_pair):
     """One document of each side has no translation, so both would be left for each other."""
     for name, without in (("a", "a0"), ("b", "b5")):
         rows = [row for row in read_rows(inputs / f"{name}.jsonl") if row["id"] != without]
@@ -176,6 +175,7 @@ def test_documents_without_a_translation_have_no_pair(bag, inputs, options, has_
     assert (("a5", "b0") in pairs) is has_other_pair
     message = "Left out 1 pairs with a distinctness below 0.25"
     assert (message in result.stderr) is not has_other_pair
+    assert ("1 of the pairs have a distinctness" in result.stderr) is (options == [])
 
 
 def url_options(inputs, bag):

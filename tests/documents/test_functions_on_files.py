@@ -46,10 +46,9 @@ def test_align_files(sides, tmp_path):
     report = tmde.align_files(
         *sides, tmp_path / "pairs.tsv", rows=rows, field="body", language_a="de", language_b="en"
     )
-    # One document of each side has no translation.
-    assert report.pairs == len(read_tsv(tmp_path / "pairs.tsv")) == 2
+    assert report.pairs == len(read_tsv(tmp_path / "pairs.tsv")) == 3
     assert report.pairs_by_url == 0
-    assert report.beads.documents == 2
+    assert report.beads.documents == 3
     assert report.sentences()[-1].endswith(f"-> {rows}")
     assert set(read_rows(rows)[0]) == {"translation", "doc_id", "segment", "score", "probability"}
 

@@ -13,7 +13,6 @@ probabilities = calibration.probabilities(evidence, share=0.3)
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from tmde.data.io import replacing
 from tmde.documents.mining import ScoredPairs
 from tmde.documents.model_probes import DECIMALS, SENTENCES, probe_vectors
 from tmde.documents.number_agreement import numbers_agree
+from tmde.documents.text_length import length_in_letters
 from tmde.documents.unit_rows import largest, products, slices
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.model_files import CALIBRATION_FILE, find_model_file
@@ -39,11 +39,6 @@ DEFAULT_MIN_PROBABILITY = 0.4
 _SMALLEST_MEAN = 0.05
 _COMPARED_PAIRS = 512  # that are compared with all other texts at once
 _SAME_MODEL = 0.02  # What 8-bit weights and bfloat16 change is less.
-# About as many letters of an alphabet are a Chinese character, or a syllable of kana or hangul.
-_CHINESE_LETTERS = 3
-_SYLLABLE_LETTERS = 2
-_CHINESE = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
-_SYLLABLE = re.compile("[\u3040-\u30ff\uac00-\ud7af]")
 # What the columns of the evidence are, in their order.
 EVIDENCE = ("ratio", "cosine", "length", "length_difference", "numbers_differ")
 
@@ -109,18 +104,6 @@ def pair_evidence(
         numbers_differ,
     ]
     return np.stack(columns, axis=1)
-
-
-def length_in_letters(text: str) -> int:
-    """Return the length of a text as if it was written in an alphabet.
-
-    Example:
-        >>> length_in_letters("Haus"), length_in_letters("橋を渡る")
-        (4, 10)
-    """
-    chinese = (_CHINESE_LETTERS - 1) * len(_CHINESE.findall(text))
-    syllables = (_SYLLABLE_LETTERS - 1) * len(_SYLLABLE.findall(text))
-    return len(text) + chinese + syllables
 
 
 def mined_pair_evidence(

@@ -180,15 +180,24 @@ class RowCleaner:
         have_letters = any(map(has_letters, row.original.values()))
         for language, text in row.original.items():
             finding = None
+            others = [other for code, other in row.original.items() if code != language]
             if have_letters and not has_letters(text):
-                finding = Finding(Reason.NO_LETTERS, (language,), 1.0, text)
+                # "%1 / %2" may translate "%1 of %2".
+                if not any(self._have_same_placeholders(text, other) for other in others):
+                    finding = Finding(Reason.NO_LETTERS, (language,), 1.0, text)
             else:
-                others = [other for code, other in row.original.items() if code != language]
                 damage = encoding_damage(text, " ".join(others))
                 if damage is not None:
                     finding = Finding(Reason.ENCODING, (language,), 1.0, damage)
             if finding is not None and finding.reason in self.reasons:
                 row.remove(language, [finding])
+
+    def _have_same_placeholders(self, first: str, second: str) -> bool:
+        """Return whether two texts have placeholders, and the same ones."""
+        placeholders = self.checker.placeholders
+        if placeholders.without(first) == first:
+            return False
+        return placeholders.differing(first, second) == ([], [])
 
     def _check_languages(self, rows: list[CheckedRow]) -> None:
         """Remove texts in a wrong language.

@@ -48,9 +48,11 @@ class PairScorer:
         return float(self._scores(np.array([row]), np.array([column]))[0, 0])
 
     def distinctness(self, row: int, column: int) -> float:
-        """Return how much nearer a pair is than its next best; see `distinct_pairs`."""
-        if self.shape == (1, 1):
-            return 1.0  # There is no other pair to compare with.
+        """Return how much nearer a pair is than its next best; see `distinct_pairs`.
+
+        The next best is any other text of the other side, whatever its website. If that has a copy
+        of one of the texts, this is 0.
+        """
         cosine = self._cosines(np.array([row]), np.array([column]))[0, 0]
         next_in_row = _next_cosine(self.row_nearest[row], cosine)
         next_in_column = _next_cosine(self.column_nearest[column], cosine)

@@ -374,8 +374,9 @@ def _pair_documents(
     )
     if min_distinctness:
         left_out = len(candidates) - len(aligned)
+        pairs_left_out = "1 pair" if left_out == 1 else f"{left_out:,} pairs"
         report.notes.append(
-            f"Left out {left_out:,} pairs with a distinctness below {min_distinctness:g}"
+            f"Left out {pairs_left_out} with a distinctness below {min_distinctness:g}"
         )
     threshold = alignment["threshold"]
     if doubtful and not min_distinctness and threshold is None:

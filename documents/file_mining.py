@@ -338,7 +338,8 @@ def _with_probabilities(
         )
     if min_probability:
         left_out = np.count_nonzero(~is_probable)
-        notes.append(f"Left out {left_out:,} pairs with a probability below {min_probability:g}")
+        pairs_left_out = "1 pair" if left_out == 1 else f"{left_out:,} pairs"
+        notes.append(f"Left out {pairs_left_out} with a probability below {min_probability:g}")
     return pairs[is_probable], probabilities[is_probable]
 
 

@@ -18,19 +18,22 @@ _DECIMAL = re.compile(r"(?<![\d.,])(\d[\d.,]*)([.,])(\d+)(?![.,]?\d)")
 _WORD_WITH_DIGITS = re.compile(r"(?<![A-Za-z\d])[A-Za-z]+\d+[A-Za-z]+(?![A-Za-z\d])")
 _THIN_SPACE = "\u2009"  # It separates groups of digits in French.
 _SCALED = re.compile(r"(?<![\d.,])(\d+(?:[.,]\d+)?)[\s\u00a0\u202f]?([^\W\d_]{2,})")
-# The powers of ten of the signs behind a number in Chinese, Japanese and Korean. 千万 is 10^7.
+# 15万, 1億2000万, 3千万, 3万5000: numbers with the signs of Chinese and Japanese for 10^4 and 10^8.
+# 千 and 百 alone are no powers here: 5千克 are 5 kg.
 _POWERS_OF_SIGNS = {
-    **dict.fromkeys("百백", 2),
-    **dict.fromkeys("千천", 3),
-    **dict.fromkeys("万萬만", 4),
-    **dict.fromkeys("亿億억", 8),
-    **dict.fromkeys("兆조", 12),
+    **dict.fromkeys("百", 2),
+    **dict.fromkeys("千", 3),
+    **dict.fromkeys("万萬", 4),
+    **dict.fromkeys("亿億", 8),
 }
+_PART_BY_SIGNS = re.compile(r"(\d[\d,]*(?:\.\d+)?)[ \u00a0多余]?([百千]?[万萬亿億])")
 _SCALED_BY_SIGNS = re.compile(
-    rf"(?<![\d.,])(\d[\d,]*(?:\.\d+)?)\s?([{''.join(_POWERS_OF_SIGNS)}]+)"
+    rf"(?<![\d.,])((?:{_PART_BY_SIGNS.pattern})+)(\d{{1,4}}(?![\d.,]*[\d百千万萬亿億]))?"
 )
-# A Chinese or Japanese text with one of these may have any number in words.
-_NUMERALS = re.compile("[一二三四五六七八九十百千万萬两兩〇零]")
+# A Chinese or Japanese text with one of these may have a number above twelve in words.
+_NUMERALS = re.compile("[十百千万萬亿億〇零廿]")
+# A range of years whose second one is short: 2019–20.
+_SHORT_RANGE = re.compile(r"(?<!\d)((?:1[5-9]|20)(\d\d))\s?[-/\u2013]\s?(\d\d)(?!\d)")
 _GROUP = 3  # digits
 _SPELLED_LANGUAGES = frozenset(("de", "en", "es", "fr", "it", "nl", "pt"))
 # The powers of ten of abbreviations and words behind a number, by language.
@@ -65,10 +68,15 @@ def numbers_of(text: str) -> list[str]:
 
 
 def _with_zeros(match: re.Match[str]) -> str:
-    """Return a match of `_SCALED_BY_SIGNS` in digits."""
-    whole, _, fraction = match[1].replace(",", "").partition(".")
-    power = sum(_POWERS_OF_SIGNS[sign] for sign in match[2])
-    return _scaled(whole, fraction, power) or match[0]
+    """Return a match of `_SCALED_BY_SIGNS` in digits; as it is, if it is no whole number."""
+    total = int(match[4] or 0)
+    for number, signs in _PART_BY_SIGNS.findall(match[1]):
+        whole, _, fraction = number.replace(",", "").partition(".")
+        digits = _scaled(whole, fraction, sum(_POWERS_OF_SIGNS[sign] for sign in signs))
+        if digits is None:
+            return match[0]
+        total += int(digits)
+    return str(total)
 
 
 def _plain_digits(number: str) -> str:
@@ -110,10 +118,11 @@ def differing_numbers(
     """Return the numbers that the other text lacks, and that it cannot have written otherwise.
 
     A number up to twelve may be a word in the other text, unless that has another number in its
-    place. The hour of 6 pm may be 6 or 18. In Dutch, English, French, German, Italian, Portuguese
-    and Spanish, larger numbers may be words too, and millions be abbreviated. In Chinese and
-    Japanese, any number may be in words. The zeros of 3.50 do not count, and neither do the digits
-    of a word such as i18n, which the other text may have spelled out.
+    place. The hour of 6 pm may be 6 or 18, and 2019–20 is 2019–2020. In Dutch, English, French,
+    German, Italian, Portuguese and Spanish, larger numbers may be words too, and millions be
+    abbreviated. In Chinese and Japanese, any number may be in words. The zeros of 3.50 do not
+    count, and neither do the digits of a word such as i18n, which the other text may have spelled
+    out.
 
     Args:
         first: A text, without placeholders.
@@ -147,6 +156,7 @@ def differing_numbers(
     readings = [(_with_24_hours(first), _with_24_hours(second))]
     plain = [_with_plain_decimals(first), _with_plain_decimals(second)]
     readings.append((plain[0], plain[1]))
+    readings.append((_with_whole_years(first), _with_whole_years(second)))
     first_language, second_language = languages
     spelled = [_with_digits(first, first_language), _with_digits(second, second_language)]
     # A language may write out the number that the other has in digits, or both may do so.
@@ -169,6 +179,17 @@ def _with_plain_decimals(text: str) -> str:
         return f"{whole}{separator}{fraction}" if fraction else whole
 
     return _DECIMAL.sub(plain_decimal, text)
+
+
+def _with_whole_years(text: str) -> str:
+    """Return a text with 2019–2020 in place of 2019–20."""
+
+    def whole_years(match: re.Match[str]) -> str:
+        first, first_end, second_end = match.groups()
+        is_later = int(second_end) > int(first_end)
+        return f"{first}–{first[:2]}{second_end}" if is_later else match[0]
+
+    return _SHORT_RANGE.sub(whole_years, text)
 
 
 def _with_digits(text: str, language: str) -> str:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from modeling_tmde.tokenization import without_invisible
 from tmde.documents.mining import plain_text
 from tmde.documents.placeholders import decoded
+from tmde.documents.text_length import length_in_letters
 
 # An alternative that may run far before it fails begins only where a word or a path does. So a long
 # text without spaces takes a time that grows with its length, and not with the square of it.
@@ -30,7 +31,7 @@ _CODE = re.compile(
     | ~(?:[/\\][\w.-]+)+                  # ~/notes.txt
     | (?<!\w)\w+_\w+(?:[._]\w+)*          # ai_controller, player_name
     | (?<!\w)[a-zA-Z]+(?:\.[a-zA-Z]\w+)+(?!\w)  # module.function, notes.txt
-    | (?<!\w)\w*\d\w*                     # 498YW
+    | (?<![^\W\d_\u3040-\u9fff])(?:[^\W\d_\u3040-\u9fff]*\d)+[^\W\d_\u3040-\u9fff]*  # 498YW
     """,
     re.VERBOSE,
 )
@@ -40,7 +41,7 @@ _FEW_WORDS = 5
 _MARKED_LETTER = re.compile(r"\(&\w\)|[&~](?=\w)")
 # Longer texts are compared by their first words, because the comparison takes quadratic time.
 _COMPARED_WORDS = 500
-_CACHED_TEXTS = 2**15  # Several checks ask for the words of the same text.
+_CACHED_TEXTS = 2**14  # Several checks ask for the words of the same text.
 
 
 def has_letters(text: str) -> bool:
@@ -131,8 +132,8 @@ def length_deviation(first: str, second: str, expected: float) -> float:
     """Return how far the ratio of two lengths is from the expected one, relative to what is usual.
 
     The logarithm of the ratio scatters more for short texts. Of 99.5 % of the development pairs it
-    is within 0.25 + 2.2 / sqrt(l), with l the characters of the shorter text: their deviation is
-    at most 1.
+    is within 0.25 + 2.2 / sqrt(l), with l the length of the shorter text: their deviation is at
+    most 1. Lengths are those of [`~tmde.documents.text_length.length_in_letters`].
 
     Args:
         first: The text of the first language.
@@ -140,13 +141,14 @@ def length_deviation(first: str, second: str, expected: float) -> float:
         expected: The usual logarithm of the length of the second over that of the first.
     """
     ratio = log_length_ratio(first, second)
-    usual = 0.25 + 2.2 / math.sqrt(max(min(len(first), len(second)), 1))
+    shorter = min(length_in_letters(first), length_in_letters(second))
+    usual = 0.25 + 2.2 / math.sqrt(max(shorter, 1))
     return abs(ratio - expected) / usual
 
 
 def log_length_ratio(first: str, second: str) -> float:
     """Return the logarithm of the length of the second text over that of the first."""
-    return math.log(max(len(second), 1) / max(len(first), 1))
+    return math.log(max(length_in_letters(second), 1) / max(length_in_letters(first), 1))
 
 
 def near_duplicate_key(text: str) -> str:

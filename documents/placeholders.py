@@ -14,9 +14,10 @@ from modeling_tmde import TmdeError
 
 _ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-fA-F]+|[a-zA-Z]\w*);")
 # A percent sign behind a number is a percentage: "100 %ige", "50 %aller".
+# "%1timed out" is Qt's %1 before a word.
 _CONVERSION = (
-    r"%(?:\d+\$|\(\w+\))?[-+\#0']*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?"
-    r"(?:hh|ll|[hlqjzt])?[diouxXeEfFgGaAcsp]"
+    r"(?!%[1-9](?![hlz])[a-zA-Z]{2})%(?:\d+\$|\(\w+\))?[-+\#0']*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?"
+    r"(?:hh|ll|[hlqjz])?[diouxXeEfFgGcsp]"
 )
 _PRINTF = rf"(?<![%~\d])(?<!\d[-\s]){_CONVERSION} | (?<![%~]){_CONVERSION}(?!\w)"
 STYLES = {
@@ -26,7 +27,9 @@ STYLES = {
     "objc": r"(?<!%)%(?:\d+\$)?@",  # %@, %1$@
     # {name}, {0, number}, {count, plural, ...}
     "icu": r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|number|date|time|choice)\b | \{\w+\}",
-    "shell": r"\$\{[^{}\s]*\} | \$[A-Za-z_]\w*(?:[.|]\w+)* | \$\d{1,2}(?![\d.,]*\d)",  # $1, $name
+    # $1, $name; US$50 and $4 million are prices
+    "shell": r"""\$\{[^{}\s]*\} | \$[A-Za-z_]\w*(?:[.|]\w+)*
+        | (?<![A-Za-z])\$\d{1,2}(?![\d.,]*\d|\s?[mb]illion)""",
     "at": r"(?<![\w.])@(?:\d{1,2}(?!\d)|[A-Za-z_]\w*@)",  # @1, @NAME@; people are @mentioned
     "mustache": r"\{\{\{?\s*[\w.\#/^&!-]+\s*\}?\}\}",  # {{name}}
     "brackets": r"\[\[(?:\d+|(?=[\w.]*[_.])[\w.]+)\]\]",  # [[1]]; [[Haus]] is a link of a wiki

@@ -392,12 +392,12 @@ def extend_tokenizer(
     Args:
         tokenizer: A byte-level BPE, as `train_tokenizer` makes it, or a Unigram; it is not changed.
         texts: Texts of each new language, balanced as in `train_tokenizer`.
-        new_tokens: Entries to add; fewer, if no more of them occur `fewest_occurrences` times.
+        new_tokens: Entries to add; fewer, if no more of them are frequent enough.
         old_texts: Texts of each language that the tokenizer knows, whose tokens should stay.
         max_old_share: 0 leaves out every merge that fires in `old_texts`, infinity none.
         max_characters: Most characters read of one language.
-        fewest_occurrences: How often an entry must occur in the texts, so that its vector can be
-            learned.
+        fewest_occurrences: How often a merge must be possible in the balanced texts, or an entry of
+            a Unigram with several characters occur there, so that its vector can be learned.
 
     Returns:
         A tokenizer that `save_pretrained` writes and `AutoTokenizer` opens.

@@ -251,8 +251,8 @@ def add_languages(
         recipe: The recipe, from `extension_recipe`.
         output_dir: The folder of the run, new or empty, unless resuming or overwriting; a folder as
             `train_recipe` makes it, with `languages.md` and `languages.json`.
-        new_tokens: The most entries that the vocabulary gains, each of which occurs at least ten
-            times in the texts; None for as many for each language as the old ones have on average,
+        new_tokens: The most entries that the vocabulary gains. Rare ones are left out, see
+            `extend_tokenizer`. None for as many for each language as the old ones have on average,
             0 to keep the tokenizer.
         max_drop: By how many points the old pairs' mean precision at 1 on the dev rows may fall, of
             sentences and of documents; None for any.

@@ -173,7 +173,7 @@ def test_documents_without_a_translation(bag, inputs, options, has_other_pair):
     pairs = id_pairs(read_tsv(inputs / "pairs.tsv"))
     assert set(RIGHT_PAIRS[1:5] + RIGHT_PAIRS[6:]) <= set(pairs)
     assert (("a5", "b0") in pairs) is has_other_pair
-    message = "Left out 1 pairs with a distinctness below 0.25"
+    message = "Left out 1 pair with a distinctness below 0.25"
     assert (message in result.stderr) is not has_other_pair
     assert ("1 of the pairs have a distinctness" in result.stderr) is (options == [])
 

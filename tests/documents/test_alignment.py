@@ -108,9 +108,7 @@ def test_distinctness_of_any_pair(data):
         others = cosines.copy()
         others[pair.first, pair.second] = -1
         next_cosine = max(others[pair.first].max(), others[:, pair.second].max(), 0)
-        expected = 1.0
-        if cosines.size > 1:
-            expected = np.clip(1 - (1 - cosine) / max(1 - next_cosine, 1e-6), 0, 1)
+        expected = np.clip(1 - (1 - cosine) / max(1 - next_cosine, 1e-6), 0, 1)
         assert pair.distinctness == pytest.approx(expected, abs=1e-3)
 
 

@@ -21,6 +21,7 @@ from tmde.documents.pair_checks import (
     common_run,
     is_copy,
     length_deviation,
+    log_length_ratio,
     near_duplicate_key,
     spoken_text,
     without_code,
@@ -86,7 +87,16 @@ def test_differing_numbers(first, second, expected):
         ("于2020年参加", "in 2021", ("zh", "en"), False),
         ("15万辆，36亿美元", "150,000 cars, $3.6bn", ("zh", "en"), True),
         ("1.42億", "142 million", ("ja", "en"), True),
-        ("1,200만", "12 million", ("ko", "en"), True),
+        ("20多万", "200,000", ("zh", "en"), True),
+        ("1億2000万", "120 million", ("ja", "en"), True),
+        ("1億2000万", "130 million", ("ja", "en"), False),
+        ("3万5000円", "35,000 yen", ("ja", "en"), True),
+        ("5千克，100兆瓦", "5 kg, 100 MW", ("zh", "en"), True),
+        ("제3조", "Article 3", ("ko", "en"), True),
+        ("Windows 7 백업", "Windows 7 backup", ("ko", "en"), True),
+        ("这一点很重要", "4,500 dollars in 2019", ("zh", "en"), False),
+        ("2019–20", "2019-2020", ("en", "es"), True),
+        ("2019–20", "2019-2021", ("en", "es"), False),
         ("3千万", "30,000,000", ("ja", "en"), True),
         ("十八个州", "18 states", ("zh", "en"), True),
         ("人々", "20 people", ("ja", "en"), False),
@@ -95,6 +105,19 @@ def test_differing_numbers(first, second, expected):
 def test_numbers_in_words(first, second, languages, is_same):
     assert (differing_numbers(first, second, languages) == ([], [])) is is_same
     assert (differing_numbers(second, first, languages[::-1]) == ([], [])) is is_same
+
+
+def test_lengths_are_compared_across_scripts():
+    """Of 30 letters and ten Chinese characters, the ratio is 1."""
+    assert log_length_ratio("a" * 30, "橋" * 10) == 0
+    assert length_deviation("a" * 30, "橋" * 10, 0.0) == 0
+
+
+def test_placeholders_without_a_word_may_be_a_translation(embedder):
+    row = {"de": "%1 / %2 (%3%)", "en": "%1 of %2 (%3%)"}
+    assert findings_of(embedder, row).findings == []
+    row = {"de": "%1 / %2", "en": "%1 of %3"}
+    assert Reason.NO_LETTERS in {f.reason for f in findings_of(embedder, row).findings}
 
 
 def test_copies():
@@ -227,6 +250,8 @@ def test_a_long_text_without_spaces(character):
         ("<i>― Sir Kaylan, 498YW</i>", "de"),
         ("$number Schaden", "de"),
         ("<span color='green'>$player_name</span>", "de"),
+        ("获取 COVID-19 病例的累积数量和累积发病率", "zh"),
+        ("孟加拉国报告新增COVID-19死亡病例5例", "zh"),
     ],
 )
 def test_code_and_short_texts_are_in_no_other_language(text, language):

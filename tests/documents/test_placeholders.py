@@ -76,6 +76,9 @@ def test_every_style_is_seen_alone_and_with_the_others(style, placeholder, other
         ("Fehler.~%Wählen Sie", "Error.~%Select"),
         ("[[Haus]] am See", "[[house]] at the lake"),
         ("Ohne @Erwähnungen", "Without @mentions"),
+        ("Peer-Anfrage %1abgebrochen%2", "Peer request %1timed out%2"),
+        ("vier Millionen Dollar, 50 Mrd.", "$4 million, US$50 billion"),
+        ("27 %. Eine Studie", "27%.A study"),
     ],
 )
 def test_what_is_translated_or_written_otherwise_is_no_difference(first, second):

@@ -120,7 +120,8 @@ def test_the_default_probability_of_mined_pairs(sources, tmp_path, options, leas
     expected = every_pair[probabilities >= least_probability]
     assert id_pairs(pairs) == id_pairs(expected)
     left_out = len(every_pair) - len(expected)
-    message = f"Left out {left_out} pairs with a probability below {DEFAULT_MIN_PROBABILITY}"
+    pairs_left_out = "1 pair" if left_out == 1 else f"{left_out} pairs"
+    message = f"Left out {pairs_left_out} with a probability below {DEFAULT_MIN_PROBABILITY}"
     assert (message in result.stderr) is (not options)
 
 

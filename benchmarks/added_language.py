@@ -1,9 +1,9 @@
 r"""What `tmde add-language` gains with a few thousand rows, on news that no run has seen.
 
-    python benchmarks/added_language.py WORK --ntrex NTREX-128 --tico TICO --data DATA \
+    python benchmarks/added_language.py WORK --ntrex NTREX --tico TICO --data DATA \
         --json benchmarks/results/added_language.json
 
-`NTREX-128` is the folder of https://github.com/MicrosoftTranslator/NTREX, and `TICO` has
+`NTREX` is a clone of https://github.com/MicrosoftTranslator/NTREX, and `TICO` has
 `all.en-pt-BR.tmx` and `all.en-ru.tmx` of https://tico-19.github.io. Portuguese and Russian are
 added to `default` with TICO-19 and the first half of the news, of which the last 250 sentences
 choose the checkpoint. Rows of `DATA/general/tatoeba.parquet` are replayed. `WORK` gets the runs.
@@ -19,33 +19,16 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from common import LANGUAGES, in_percent, markdown, write_json
+from common import LANGUAGES, in_percent, markdown, read_ntrex, write_json
 
 from tmde.embedding import DocumentEmbedder
 from tmde.training.added_language import add_languages, extension_recipe
 
-FILES = {
-    "de": "newstest2019-ref.deu.txt",
-    "en": "newstest2019-src.eng.txt",
-    "es": "newstest2019-ref.spa.txt",
-    "fr": "newstest2019-ref.fra.txt",
-    "it": "newstest2019-ref.ita.txt",
-    "pt": "newstest2019-ref.por.txt",
-    "ru": "newstest2019-ref.rus.txt",
-}
 MEMORIES = {"pt": "all.en-pt-BR.tmx", "ru": "all.en-ru.tmx"}
 DEV_SENTENCES = 250
 News = dict[str, list[str]]  # the sentences of each language
 
 SETTINGS = ["max_minutes=null", "max_cpu_minutes=1.5"]
-
-
-def read_news(folder: Path) -> News:
-    """Return the sentences of each language, which are in one order."""
-    news: News = {}
-    for language, name in FILES.items():
-        news[language] = (folder / name).read_text("utf-8").splitlines()
-    return news
 
 
 def write_pairs(path: Path, news: News, language: str, rows: slice) -> str:
@@ -105,14 +88,14 @@ def measure(model: str, language: str, news: News) -> dict[str, Any]:
 
 def main(
     work: Annotated[Path, typer.Argument(help="Folder for the runs.")],
-    ntrex: Annotated[Path, typer.Option(help="Folder NTREX-128.")],
+    ntrex: Annotated[Path, typer.Option(help="Clone of NTREX.")],
     tico: Annotated[Path, typer.Option(help="Folder of the memories of TICO-19.")],
     data: Annotated[Path, typer.Option(help="Folder with general/tatoeba.parquet.")],
     json_path: Annotated[Path | None, typer.Option("--json", help="File for results.")] = None,
 ) -> None:
     """Add each language, measure before and after, and print a table."""
     work.mkdir(parents=True, exist_ok=True)
-    news = read_news(ntrex)
+    news = read_ntrex(ntrex, [*LANGUAGES, *MEMORIES])
     results: dict[str, Any] = {}
     rows = []
     for language in MEMORIES:

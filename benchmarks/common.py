@@ -34,6 +34,15 @@ from tmde.eval.statistics import with_interval
 PEERS = ("sentence-transformers", "onnxruntime", "lancedb", "ray")
 SAMPLE_ROWS = 500
 LANGUAGES = ("de", "en", "es", "fr", "it")
+NTREX_FILES = {
+    "de": "newstest2019-ref.deu.txt",
+    "en": "newstest2019-src.eng.txt",
+    "es": "newstest2019-ref.spa.txt",
+    "fr": "newstest2019-ref.fra.txt",
+    "it": "newstest2019-ref.ita.txt",
+    "pt": "newstest2019-ref.por.txt",
+    "ru": "newstest2019-ref.rus.txt",
+}
 
 Result = TypeVar("Result")
 
@@ -178,6 +187,20 @@ def sentence_pairs(path: Path) -> dict[tuple[str, str], list[tuple[str, str]]]:
         first, second = row["pair"].split("-")
         pairs.setdefault((first, second), []).append((row["sentence1"], row["sentence2"]))
     return pairs
+
+
+def read_ntrex(clone: Path, languages: Sequence[str]) -> dict[str, list[str]]:
+    """Return the sentences of news in each language, which are in one order.
+
+    Args:
+        clone: A clone of https://github.com/MicrosoftTranslator/NTREX.
+        languages: The languages, keys of `NTREX_FILES`.
+    """
+    sentences = {}
+    for language in languages:
+        path = clone / "NTREX-128" / NTREX_FILES[language]
+        sentences[language] = path.read_text(encoding="utf-8").splitlines()
+    return sentences
 
 
 def read_rows(data: Path | None) -> Iterator[dict[str, str | None]]:

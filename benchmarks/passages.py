@@ -39,10 +39,11 @@ def read_queries(folder: Path, names: list[str]) -> dict[str, Queries]:
             for depth, heading in enumerate(passage.path):
                 kind = "heading" if depth else "title"
                 pages_of[kind].setdefault(heading, set()).add(name)
-    queries = {}
-    for kind, pages in pages_of.items():
-        unique = {heading: min(found) for heading, found in pages.items() if len(found) == 1}
-        queries[kind] = unique
+    queries: dict[str, Queries] = {"title": {}, "heading": {}}
+    for kind, names_of in pages_of.items():
+        for heading, names_with_it in names_of.items():
+            if len(names_with_it) == 1:
+                queries[kind][heading] = min(names_with_it)
     headings = sorted(queries["heading"])
     random.Random(0).shuffle(headings)
     chosen = headings[:MOST_HEADINGS]
@@ -54,7 +55,7 @@ def measure(
     pages: Path, names: list[str], folders: dict[str, Path], model: str, passages: bool
 ) -> dict[str, Any]:
     """Return P@1 in % with intervals, by language and kind of query."""
-    found = {}
+    precisions = {}
     with tempfile.TemporaryDirectory() as work:
         copied = Path(work) / "pages"
         for name in names:
@@ -70,8 +71,8 @@ def measure(
                 outcomes = []
                 for first, name in zip(hits, queries.values(), strict=True):
                     outcomes.append(first[0].id.endswith(f"pages/{name}"))
-                found[f"{language} {kind}"] = in_percent(outcomes)
-    return found
+                precisions[f"{language} {kind}"] = in_percent(outcomes)
+    return precisions
 
 
 def main(
@@ -87,9 +88,9 @@ def main(
     for name in model or ["default", "accurate"]:
         for passages in (False, True):
             vectors = "passages" if passages else "whole documents"
-            found = measure(pages, names, folders, name, passages)
-            results.append({"model": name, "vectors": vectors, **found})
-            means = {query: interval[0] for query, interval in found.items()}
+            precisions = measure(pages, names, folders, name, passages)
+            results.append({"model": name, "vectors": vectors, **precisions})
+            means = {query: interval[0] for query, interval in precisions.items()}
             print(markdown([{"model": name, "vectors": vectors, **means}]), flush=True)
     write_json(json, "passages", {"pages": len(names), "headings": MOST_HEADINGS}, results)
 

@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 from calibration import DRAWS, load_questions
-from common import LANGUAGES, markdown, write_json
+from common import LANGUAGES, markdown, read_ntrex, write_json
 
 from tmde.documents.alignment import align_documents
 from tmde.documents.calibration import Calibration
@@ -60,13 +60,6 @@ DOCUMENTATION_STEP = 5
 GENERAL_STEP = 2
 NEWS_STEP = 4
 CAPTIONS = 625  # the first rows of the STS benchmark; forums and news follow
-NTREX_FILES = {
-    "de": "newstest2019-ref.deu.txt",
-    "en": "newstest2019-src.eng.txt",
-    "es": "newstest2019-ref.spa.txt",
-    "fr": "newstest2019-ref.fra.txt",
-    "it": "newstest2019-ref.ita.txt",
-}
 
 Row = dict[str, str | None]
 
@@ -99,10 +92,7 @@ def read_rows(path: Path) -> list[Row]:
 
 def read_news(ntrex: Path) -> list[Row]:
     """Return the sentences of NTREX, those of an article in a row."""
-    news = {}
-    for language, name in NTREX_FILES.items():
-        news[language] = (ntrex / "NTREX-128" / name).read_text(encoding="utf-8").splitlines()
-    return joined(news)
+    return joined(read_ntrex(ntrex, LANGUAGES))
 
 
 def joined(columns: dict[str, list[str]]) -> list[Row]:
@@ -112,7 +102,11 @@ def joined(columns: dict[str, list[str]]) -> list[Row]:
 
 def half(rows: Sequence[Row], is_for_fitting: bool) -> list[Row]:
     """Return every second block of rows, those for fitting or the others."""
-    return [row for place, row in enumerate(rows) if (place // BLOCK % 2 == 0) is is_for_fitting]
+    chosen: list[Row] = []
+    start = 0 if is_for_fitting else BLOCK
+    for place in range(start, len(rows), 2 * BLOCK):
+        chosen += rows[place : place + BLOCK]
+    return chosen
 
 
 # ---- Measures

@@ -80,14 +80,14 @@ def mine(options: MineOptions) -> None:
 
     A and B are text (one sentence a line), CSV, TSV, JSONL or parquet with a column "text", all but
     parquet also gzipped, or folders of such tables. A repeated sentence takes part once, the first
-    time it occurs. Pairs with a probability below 0.4 are left out, which had nearly the best F1 on
-    text of all kinds. --min-probability 0 keeps all pairs. 0.9 keeps fewer wrong ones, and of short
-    texts half of the right ones.
+    time it occurs. Pairs with a probability below 0.4 are left out: on all kinds of development
+    text, F1 was near its best at this limit. --min-probability 0 keeps all pairs; 0.9 leaves hardly
+    a wrong one, but loses up to half of the right ones.
 
         tmde mine news.de.txt news.en.txt -o pairs.tsv
 
-    --threshold, --max-pairs and --optimize-threshold take the place of the 0.4. A model without a
-    calibration has no probabilities: give it one by `tmde calibrate`, or give a --threshold.
+    --threshold, --max-pairs and --optimize-threshold replace this limit. A model without a
+    calibration has no probabilities: calibrate it by `tmde calibrate`, or give a --threshold.
 
     The probability that a pair is a translation holds if half of the sentences have one on the
     other side. Say so if it is less, here a twentieth:

@@ -213,7 +213,9 @@ def align_files(
                 paragraphs=paragraphs,
                 min_score=min_score,
                 calibration=model_calibration,
-                min_probability=_least_probability(min_probability, min_score, model_calibration),
+                min_probability=_least_row_probability(
+                    min_probability, min_score, model_calibration
+                ),
                 share=row_share,
             )
             unit = "paragraphs" if paragraphs else "sentences"
@@ -303,7 +305,7 @@ def _check_purpose(
         )
 
 
-def _least_probability(
+def _least_row_probability(
     min_probability: float | None, min_score: float | None, calibration: Calibration | None
 ) -> float | None:
     """Return the lowest probability of a row; None for any."""
@@ -362,7 +364,8 @@ def _pair_documents(
     for pair in candidates:
         if pair.by_url or pair.distinctness >= min_distinctness:
             aligned.append(pair)
-            doubtful += not pair.by_url and pair.distinctness < CLEAR_DISTINCTNESS
+            if not pair.by_url and pair.distinctness < CLEAR_DISTINCTNESS:
+                doubtful += 1
     scores = [pair.score for pair in aligned if not pair.by_url]
     report.pairs = len(aligned)
     report.pairs_by_url = len(aligned) - len(scores)
@@ -381,8 +384,9 @@ def _pair_documents(
     threshold = alignment["threshold"]
     if doubtful and not min_distinctness and threshold is None:
         report.notes.append(
-            f"{doubtful:,} of the pairs have a distinctness below {CLEAR_DISTINCTNESS:g}: long "
-            "documents of such pairs are often no translations. min_distinctness leaves them out"
+            f"Pairs with a distinctness below {CLEAR_DISTINCTNESS:g}: {doubtful:,} of "
+            f"{report.pairs:,}. Such pairs of long documents are often wrong; a limit "
+            "(min_distinctness, --min-distinctness) leaves them out"
         )
     if not candidates and threshold is not None:
         warn_of_threshold(threshold)

@@ -324,7 +324,13 @@ def _with_probabilities(
 ) -> tuple[ScoredPairs, np.ndarray]:
     """Return the pairs that are probable enough, and their probabilities, (p,).
 
-    Notes get the number of the others.
+    Args:
+        sides: Both sides, with their texts.
+        pairs: All pairs.
+        calibration: The calibration of the model.
+        share: The share of sentences that have a translation; None for the default.
+        min_probability: The lowest probability of a pair.
+        notes: Get the number of pairs that are left out.
     """
     first, second = sides
     evidence = mined_pair_evidence(pairs, first.texts, second.texts)

@@ -26,7 +26,7 @@ _POWERS_OF_SIGNS = {
     **dict.fromkeys("万萬", 4),
     **dict.fromkeys("亿億", 8),
 }
-_PART_BY_SIGNS = re.compile(r"(\d[\d,]*(?:\.\d+)?)[ \u00a0多余]?([百千]?[万萬亿億])")
+_PART_BY_SIGNS = re.compile(r"(\d[\d,]{0,20}(?:\.\d{1,12})?)[ \u00a0多余]?([百千]?[万萬亿億])")
 _SCALED_BY_SIGNS = re.compile(
     rf"(?<![\d.,])((?:{_PART_BY_SIGNS.pattern})+)(\d{{1,4}}(?![\d.,]*[\d百千万萬亿億]))?"
 )

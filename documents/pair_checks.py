@@ -14,7 +14,8 @@ from tmde.documents.placeholders import decoded
 from tmde.documents.text_length import length_in_letters
 
 # An alternative that may run far before it fails begins only where a word or a path does. So a long
-# text without spaces takes a time that grows with its length, and not with the square of it.
+# text without spaces takes a time that grows with its length, and not with the square of it. A word
+# with digits ends before kana and Chinese signs, because these are other words.
 _CODE = re.compile(
     r"""
     https?://\S+                          # an address

@@ -14,7 +14,8 @@ from modeling_tmde import TmdeError
 
 _ENTITY = re.compile(r"&(?:#\d+|#x[0-9a-fA-F]+|[a-zA-Z]\w*);")
 # A percent sign behind a number is a percentage: "100 %ige", "50 %aller".
-# "%1timed out" is Qt's %1 before a word.
+# What is not read as a conversion of C: "%1timed out", which is Qt's %1 before a word, and the rare
+# %a, %A and %td, because "27%.A study" is more usual.
 _CONVERSION = (
     r"(?!%[1-9](?![hlz])[a-zA-Z]{2})%(?:\d+\$|\(\w+\))?[-+\#0']*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?"
     r"(?:hh|ll|[hlqjz])?[diouxXeEfFgGcsp]"

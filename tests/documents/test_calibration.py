@@ -127,6 +127,10 @@ def test_a_sign_that_stands_for_several_letters_counts_several_times():
     np.testing.assert_allclose(evidence[0], [2, 0.5, mean, np.log(11) - np.log(4), 0])
 
 
+def test_a_number_of_thousands_of_digits():
+    assert numbers_of(f"{'1' * 6000}万") == ["1" * 6000]
+
+
 def test_superscripts_are_no_numbers():
     assert numbers_of("m² 10³") == ["10"]
 

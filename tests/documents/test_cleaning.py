@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from modeling_tmde import TmdeError
@@ -184,10 +184,16 @@ def test_languages_of_locales_and_of_short_texts():
 
 @settings(deadline=None)  # The first example loads libraries.
 @given(st.text(max_size=60), st.text(max_size=60))
+@example("AAA:AAA:AAA:AAA", "AAA:AAA:AAA:AAA")
 def test_checks_take_any_text(first, second):
     pair = TextPair(("de", "en"), first, second, 0.0, 0.5)
     finding = PairChecker(LanguageIdentifier(), 0.1, set(Reason)).check(pair)
-    assert finding is None or finding.languages == ("de", "en")
+    if finding is None:
+        return
+    if finding.reason in (Reason.COPY, Reason.PART_COPY):  # One text is in the wrong language.
+        assert finding.languages in (("de",), ("en",))
+    else:
+        assert finding.languages == ("de", "en")
 
 
 @pytest.mark.parametrize(

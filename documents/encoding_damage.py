@@ -26,9 +26,9 @@ def encoding_damage(text: str, other: str) -> str | None:
     """
     if _REPLACEMENT in text:
         return _REPLACEMENT
-    lost = _LOST_LETTER.search(without_code(without_mnemonics(text)))
-    if lost is not None and not _LOST_LETTER.search(without_code(without_mnemonics(other))):
-        return lost[0]
+    lost = _lost_letter(text)
+    if lost is not None and _lost_letter(other) is None:
+        return lost
     if text.isascii():
         return None
     from ftfy import fix_encoding
@@ -39,3 +39,12 @@ def encoding_damage(text: str, other: str) -> str | None:
         if fix_encoding(word) != word:
             return word
     return text
+
+
+def _lost_letter(text: str) -> str | None:
+    """Return the first word that has a question mark in place of a letter; None if none has."""
+    plain = without_mnemonics(text)
+    if "?" not in plain:
+        return None
+    match = _LOST_LETTER.search(without_code(plain))
+    return None if match is None else match[0]

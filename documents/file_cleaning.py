@@ -38,6 +38,7 @@ from tmde.embedding.progress import progress_bar
 
 OUTPUT_SUFFIXES = tuple(dict.fromkeys((*CORPUS_SUFFIXES, *UNIT_FORMATS)))
 _DECIMALS = 6
+_ROWS_AT_ONCE = 1000
 
 Row = dict[str, Any]
 
@@ -182,7 +183,7 @@ def clean_files(
     codes = sorted(rows.features["translation"])
     merged = MergedLanguages(codes, is_chosen=languages is not None or columns is not None)
     _check_languages(merged, codes, inputs)
-    has_documents = any(value is not None for value in rows[DOCUMENT_ID])
+    has_documents = any(value is not None for value in _column(rows, DOCUMENT_ID))
     report = CleaningReport(
         None if output is None else Path(output),
         None if removed is None else Path(removed),
@@ -206,7 +207,9 @@ def clean_files(
         write_removed = None
         if removed_target is not None:
             write_removed = stack.enter_context(json_lines_writer(removed_target))
-        translations = progress_bar(rows["translation"], desc="Cleaning", unit=" rows")
+        translations = progress_bar(
+            _column(rows, "translation"), desc="Cleaning", unit=" rows", total=len(rows)
+        )
         checked_rows = cleaner.clean(merged.rows(translations))
         counted_rows = _counted_rows(checked_rows, rows, report, write_removed)
         if target is None:
@@ -226,6 +229,12 @@ def clean_files(
             "(no-translation), because the model was not trained on it"
         )
     return report
+
+
+def _column(rows: Dataset, name: str) -> Iterator[Any]:
+    """Yield the values of a column. Reading them one by one takes ten times as long."""
+    for batch in rows.select_columns(name).iter(_ROWS_AT_ONCE):
+        yield from batch[name]
 
 
 def _ordered(languages: list[str], asked_for: Sequence[str] | None) -> list[str]:
@@ -266,14 +275,14 @@ def _kept_rows(
     checked_rows: Iterable[CheckedRow], rows: Dataset
 ) -> Iterator[tuple[Mapping[str, str], str | None]]:
     """Yield the texts of the rows that are kept, and their documents."""
-    for checked, doc_id in zip(checked_rows, rows[DOCUMENT_ID], strict=True):
+    for checked, doc_id in zip(checked_rows, _column(rows, DOCUMENT_ID), strict=True):
         if checked.is_kept:
             yield checked.translation, doc_id
 
 
 def _decisions(checked_rows: Iterable[CheckedRow], rows: Dataset) -> Iterator[Decision]:
     """Yield what becomes of each row in the file that it comes from."""
-    for checked, number in zip(checked_rows, rows[SOURCE_ROW], strict=True):
+    for checked, number in zip(checked_rows, _column(rows, SOURCE_ROW), strict=True):
         kept = tuple(checked.translation)
         removed = tuple(checked.original.keys() - checked.translation.keys())
         yield Decision(number, checked.is_kept, kept, removed)

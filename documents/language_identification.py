@@ -108,6 +108,8 @@ class LanguageIdentifier:
         letters = letter_count(spoken)
         if letters < FEWEST_LETTERS or len(spoken.split()) < _FEWEST_WORDS:
             return None
+        if self._best_language(spoken) == code:
+            return None  # No language can be more probable, so the others need no look.
         confidences = self._confidences(spoken)
         alternatives = {_code(name) for name in corpus_languages} | {code}
         if code in _USUAL_LANGUAGES:
@@ -130,6 +132,11 @@ class LanguageIdentifier:
         confidence = confidences.get(_code(language), 0.0) + _LEAST
         other_confidence = confidences.get(_code(other_language), 0.0) + _LEAST
         return confidence / (confidence + other_confidence)
+
+    def _best_language(self, text: str) -> str:
+        """Return the most probable language of the model."""
+        language: str = self._detector.detect(text, k=1)[0]["lang"]
+        return language
 
     def _confidences(self, text: str) -> dict[str, float]:
         """Return the confidence in each language of the model."""

@@ -11,6 +11,7 @@ from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.number_agreement import differing_numbers
 from tmde.documents.pair_checks import (
     common_run,
+    common_words,
     is_copy,
     length_deviation,
     letter_count,
@@ -171,6 +172,8 @@ class PairChecker:
         """Find a run of words that one of the texts has in the language of the other."""
         first = without_code(pair.first)
         second = without_code(pair.second)
+        if common_words(first, second) < _RUN_WORDS:
+            return None
         first_run, second_run = common_run(first, second)
         size = word_count(first_run)
         words = min(word_count(first), word_count(second))

@@ -6,6 +6,7 @@ import difflib
 import math
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 
 from modeling_tmde.tokenization import without_invisible
@@ -36,6 +37,8 @@ _CODE = re.compile(
     """,
     re.VERBOSE,
 )
+# All that these alternatives match has one of these signs.
+_SIGN_OF_CODE = re.compile(r"[@<&{$%\\/~_\d]|-[a-zA-Z]|[a-zA-Z]\.[a-zA-Z]")
 _SIGNS_OF_WORDS = "+#\u266d\u266f"  # C++, C#, and flat and sharp keys of music
 _FEW_WORDS = 5
 # The letter that chooses an item of a menu: "&File", "_File", "~File", "文件(&F)".
@@ -62,8 +65,11 @@ def is_copy(first: str, second: str) -> bool:
         >>> is_copy("Save as...", "save as")
         True
     """
-    words = _words(first.casefold())
-    return bool(words) and words == _words(second.casefold())
+    first_words = _words(first)
+    second_words = _words(second)
+    if not first_words or len(first_words) != len(second_words):
+        return False
+    return _folded(first_words) == _folded(second_words)
 
 
 def common_run(first: str, second: str) -> tuple[str, str]:
@@ -78,13 +84,22 @@ def common_run(first: str, second: str) -> tuple[str, str]:
     """
     first_words = _words(first)[:_COMPARED_WORDS]
     second_words = _words(second)[:_COMPARED_WORDS]
-    first_keys = [word.casefold() for word in first_words]
-    second_keys = [word.casefold() for word in second_words]
-    matcher = difflib.SequenceMatcher(None, first_keys, second_keys, autojunk=False)
+    matcher = difflib.SequenceMatcher(
+        None, _folded(first_words), _folded(second_words), autojunk=False
+    )
     match = matcher.find_longest_match()
     first_run = first_words[match.a : match.a + match.size]
     second_run = second_words[match.b : match.b + match.size]
     return " ".join(first_run), " ".join(second_run)
+
+
+def common_words(first: str, second: str) -> int:
+    """Return how many words of the first text the second one has too, in upper or lower case.
+
+    No common run is longer.
+    """
+    second_words = set(_folded(_words(second)))
+    return sum(word in second_words for word in _folded(_words(first)))
 
 
 def word_count(text: str) -> int:
@@ -92,9 +107,15 @@ def word_count(text: str) -> int:
     return len(_words(text))
 
 
-def _words(text: str) -> list[str]:
+@lru_cache(_CACHED_TEXTS)
+def _words(text: str) -> tuple[str, ...]:
     """Return the words of a text: runs of letters, their marks, and digits."""
-    return _only(("L", "M", "N"), without_mnemonics(without_invisible(text))).split()
+    return tuple(_only(("L", "M", "N"), without_mnemonics(without_invisible(text))).split())
+
+
+def _folded(words: Sequence[str]) -> list[str]:
+    """Return words by which upper and lower case are equal."""
+    return [word.casefold() for word in words]
 
 
 def _only(categories: tuple[str, ...], text: str, signs: str = "") -> str:
@@ -181,7 +202,9 @@ def without_mnemonics(text: str) -> str:
         >>> without_mnemonics("Ena&ble _this"), without_mnemonics("player_name and other_name")
         ('Enable this', 'player_name and other_name')
     """
-    text = _MARKED_LETTER.sub("", decoded(text))
+    text = decoded(text)
+    if "&" in text or "~" in text:
+        text = _MARKED_LETTER.sub("", text)
     return text.replace("_", "") if text.count("_") == 1 else text
 
 
@@ -207,4 +230,6 @@ def without_code(text: str) -> str:
         >>> without_code("<i>Copy</i> $unit.name to /usr/share/doc --force")
         'Copy to'
     """
-    return " ".join(_CODE.sub(" ", text).split())
+    if _SIGN_OF_CODE.search(text):
+        text = _CODE.sub(" ", text)
+    return " ".join(text.split())

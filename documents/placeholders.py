@@ -39,6 +39,8 @@ STYLES = {
     "urls": r"""https?://\w[^\s<>"']*""",
     "emails": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+",
 }
+# Each match of a style has one of these. Most texts have none, and are not searched.
+_FIRST_SIGNS = re.compile(r"[%{$@\\\[<]|http")
 # At the same place, the first style wins: an address is no @name, {{name}} no {name}.
 _ORDER = (
     "urls",
@@ -85,6 +87,8 @@ def decoded(text: str) -> str:
         >>> decoded("R&amp;D &copy 2026")
         'R&D &copy 2026'
     """
+    if "&" not in text:
+        return text
     return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
 
 
@@ -132,11 +136,19 @@ class Placeholders:
         def space(match: re.Match[str]) -> str:
             return match[0] if _ARGUMENT.fullmatch(match[0]) else " "
 
-        return self._pattern.sub(space, decoded(text))
+        text = decoded(text)
+        return self._pattern.sub(space, text) if self._may_have_matches(text) else text
+
+    def _may_have_matches(self, text: str) -> bool:
+        """Return whether a text has a sign with which placeholders of a style begin."""
+        is_expression = not self._names
+        return is_expression or _FIRST_SIGNS.search(text) is not None
 
     def _placeholders_of(self, text: str) -> list[str]:
         """Return the placeholders of a text as they are compared, in order."""
         text = decoded(text)
+        if not self._may_have_matches(text):
+            return []
         matches = [match[0] for match in self._pattern.finditer(text)]
         if not self._names:
             return matches

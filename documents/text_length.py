@@ -16,6 +16,8 @@ def length_in_letters(text: str) -> int:
         >>> length_in_letters("Haus"), length_in_letters("橋を渡る")
         (4, 10)
     """
+    if text.isascii():
+        return len(text)
     chinese = (_CHINESE_LETTERS - 1) * len(_CHINESE.findall(text))
     syllables = (_SYLLABLE_LETTERS - 1) * len(_SYLLABLE.findall(text))
     return len(text) + chinese + syllables

@@ -76,6 +76,8 @@ def without_invisible(text: str) -> str:
         >>> without_invisible("bri\u00addge\ufeff")
         'bridge'
     """
+    if text.isascii():
+        return text
     return _INVISIBLE_CHARACTERS.sub("", text)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from modeling_tmde import TmdeError
 from tmde.data.sample import sample_sentences
 from tmde.documents import cleaning as module
+from tmde.documents import pair_checks
 from tmde.documents.calibration import Calibration
 from tmde.documents.cleaning import RowCleaner
 from tmde.documents.column_words import ColumnWords
@@ -240,6 +241,33 @@ def test_a_word_needs_less_than_a_sentence(probability, is_found):
 )
 def test_code_in_texts(text, expected):
     assert without_code(text) == expected
+
+
+@given(st.text("abh1.-_ @<>&;{}$%(s)\\\\/~:=é", max_size=30))
+@example("module.function")
+@example("ls -l")
+@example("write to a@b.de")
+def test_no_code_without_its_signs(text):
+    """Texts without any of these signs are not searched for code."""
+    assert without_code(text) == " ".join(pair_checks._CODE.sub(" ", text).split())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Die Brücke ist wegen Bauarbeiten bis Freitag gesperrt.",
+        "The bridge is closed until Friday because of construction work.",
+        "la casa nueva",
+        "Il ponte è chiuso",
+    ],
+)
+@pytest.mark.parametrize("language", ["de", "en", "es", "fr", "it", "nl"])
+def test_the_most_probable_language_decides_at_once(text, language, monkeypatch):
+    """The look at all languages, which takes twice as long, comes to the same result."""
+    identifier = LanguageIdentifier()
+    quick = identifier.other_language(text, language, ("de", "en"))
+    monkeypatch.setattr(identifier, "_best_language", lambda text: "")
+    assert identifier.other_language(text, language, ("de", "en")) == quick
 
 
 @pytest.mark.parametrize("character", "a漢-./")

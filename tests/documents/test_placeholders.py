@@ -1,6 +1,8 @@
 """Placeholders of many notations, and what only looks like them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from modeling_tmde import TmdeError
 from tests.strange_texts import SAMPLES
@@ -51,6 +53,15 @@ def test_every_style_is_seen_alone_and_with_the_others(style, placeholder, other
     others = ",".join(sorted(set(STYLES) - {style, "c", "python", "icu", "objc", "mustache"}))
     if style in ("qt", "shell", "brackets", "escapes", "tags", "urls", "emails"):
         assert Placeholders(others).differing(first, f"{placeholder} is open") == ([], [])
+
+
+@given(st.text("ab1.,-_ @<>&;{}[]$%(s)\\\\/:=#^htp", max_size=30))
+def test_no_placeholder_without_its_first_sign(text):
+    """Texts without any of these signs are not searched."""
+    text = decoded(text)
+    expected = Placeholders()._pattern.sub("", text)
+    if expected != text:
+        assert Placeholders()._may_have_matches(text)
 
 
 @pytest.mark.parametrize(

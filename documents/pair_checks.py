@@ -188,7 +188,7 @@ def near_duplicate_key(text: str) -> str:
     normalized = unicodedata.normalize("NFKC", plain_text(without_mnemonics(text))).casefold()
     kept = _only(("L", "M", "N"), normalized, _SIGNS_OF_WORDS)
     words = [word for word in kept.split() if word.strip(_SIGNS_OF_WORDS)]
-    with_letters = [word for word in words if has_letters(word)]
+    with_letters = [word for word in words if word[0].isalpha() or has_letters(word)]
     return " ".join(with_letters if len(with_letters) >= _FEW_WORDS else words)
 
 

@@ -136,7 +136,7 @@ def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
     colors = dict(zip(SHARES, ("#0072b2", "#009e73", "#d55e00"), strict=True))
     lines = {"Tatoeba": "-", "questions": "--"}
     with pyplot.rc_context({"font.size": 12, "figure.facecolor": "white"}):
-        figure, panels = pyplot.subplots(1, len(MODELS), figsize=(11, 4.8), layout="constrained")
+        figure, panels = pyplot.subplots(1, len(MODELS), figsize=(11, 5.4), layout="constrained")
         for panel, model in zip(panels, MODELS, strict=True):
             panel.plot([0, 1], [0, 1], color="#b0b0b0", linewidth=1)
             for result in results:
@@ -150,15 +150,16 @@ def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
                     linestyle=lines[result["collection"]],
                     marker="o",
                     markersize=4,
-                    label=f"{result['collection']}, share {result['share']}",
+                    label=f"{result['collection']}, {result['share']:.0%} have a translation",
                 )
             panel.set_title(model)
-            panel.set_xlabel("stated probability")
-            panel.set_ylabel("share of right pairs")
+            panel.set_xlabel("predicted probability")
+            panel.set_ylabel("fraction of pairs that are right")
             panel.spines[["top", "right"]].set_visible(False)
             panel.grid(color="#e5e5e5")
             panel.set_axisbelow(True)
-        panels[-1].legend(fontsize=10, frameon=False, loc="lower right")
+        handles, labels = panels[-1].get_legend_handles_labels()
+        figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=2)
         figure.savefig(path, dpi=130, metadata={"Software": None})
         pyplot.close(figure)
 

@@ -6,21 +6,26 @@ from typing import Any
 
 from benchmarks.tables import SystemSummary
 
-# Systems of this package, which the figure shows in color.
+# Systems of this package, which the figure shows in color and joins by the Pareto front.
 OUR_SYSTEMS = ("default", "small", "hybrid", "adapted", "accurate")
+LABELS = {
+    "e5-small": "multilingual-e5-small",
+    "StaticEmbedding": "StaticEmbedding, ours\n(random start, 8 minutes)",
+}
 OUR_COLOR = "#1f5fa8"
 OTHER_COLOR = "#757575"
 FRONT_COLOR = "#b9c9de"
 SPEED_TICKS = (10, 100, 1000, 10_000)
+SPEED_LIMITS = (4, 300_000)  # room for the labels beside the outermost points
 LEAST_SENTENCES = 50.0  # Systems that find fewer translations than this, in %, are not drawn.
 
 
 def draw_quality_and_speed(systems: Sequence[SystemSummary], path: Path) -> None:
-    """Draw the quality of each system against its speed, and the Pareto front.
+    """Draw the quality of each system against its speed, and the Pareto front of our models.
 
     Args:
-        systems: The systems. Those whose speed is not known, and those that hardly find
-            translations, are left out.
+        systems: The systems. Those of unknown speed, and those that hardly find translations, are
+            left out.
         path: The file, PNG or SVG. Its folder must exist.
     """
     # matplotlib takes a second to import, and only the figure needs it.
@@ -30,9 +35,9 @@ def draw_quality_and_speed(systems: Sequence[SystemSummary], path: Path) -> None
     from matplotlib import pyplot
 
     titles = {
-        "sentences": "finds the translation of a sentence, %",
-        "questions_across": "finds the answer in another language, %",
-        "similarity_across": "similarity across languages (Spearman x 100)",
+        "sentences": "sentences: translation found, %",
+        "questions_across": "questions: answer found across languages, %",
+        "similarity_across": "similarity across languages, Spearman × 100",
     }
     settings = {"font.size": 13, "svg.hashsalt": "tmde", "figure.facecolor": "white"}
     with pyplot.rc_context(settings):
@@ -59,41 +64,52 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, flo
     return front
 
 
+def label_is_left(speed: float, speeds: Sequence[float]) -> bool:
+    """Whether the label of a system belongs left of its point, where the wider gap is.
+
+    Labels beside the points do not cross the error bars, which are vertical.
+    """
+    slower = [other for other in speeds if other < speed]
+    faster = [other for other in speeds if other > speed]
+    if not slower or not faster:
+        return not slower
+    return speed / max(slower) > min(faster) / speed
+
+
 def _draw_panel(panel: Any, systems: Sequence[SystemSummary], measure: str) -> None:
-    """Draw one point a system, with its name and its interval, and a line through the best ones."""
-    points = []
+    """Draw one point a system with its label and interval, and the front of our models."""
+    speeds = [system.texts_per_second for system in systems]
+    our_points = []
     for system in systems:
-        points.append((system.name, system.texts_per_second, system.measures[measure]))
-    front = pareto_front([(speed, value.value) for _, speed, value in points])
+        if system.name in OUR_SYSTEMS:
+            our_points.append((system.texts_per_second, system.measures[measure].value))
+    front = pareto_front(our_points)
     panel.plot(*zip(*front, strict=True), color=FRONT_COLOR, linestyle="--", zorder=0)
-    for system, speed, value in points:
-        color = OUR_COLOR if system in OUR_SYSTEMS else OTHER_COLOR
+    for system in systems:
+        speed = system.texts_per_second
+        value = system.measures[measure]
+        is_ours = system.name in OUR_SYSTEMS
+        is_left = label_is_left(speed, speeds)
+        color = OUR_COLOR if is_ours else OTHER_COLOR
         bars = [[value.value - value.low], [value.high - value.value]]
         panel.errorbar(speed, value.value, yerr=bars, fmt="o", color=color, markersize=9, capsize=3)
-        # The name stands below the point if a system of about the same speed lies above it.
-        is_below = any(
-            max(speed, other) < 1.5 * min(speed, other) and other_value.value > value.value
-            for _, other, other_value in points
-        )
-        # The name ends at the point if a faster system is close to it.
-        is_left = any(
-            speed < other < 5 * speed and abs(other_value.value - value.value) < 3
-            for _, other, other_value in points
-        )
         panel.annotate(
-            system,
+            LABELS.get(system.name, system.name),
             (speed, value.value),
-            xytext=(0, -23 if is_below else 11),
+            xytext=(-10 if is_left else 10, 0),
             textcoords="offset points",
-            ha="right" if is_left else "center",
+            ha="right" if is_left else "left",
+            va="center",
             color=color,
-            weight="bold" if system in OUR_SYSTEMS else "normal",
+            weight="bold" if is_ours else "normal",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},  # hides the front
         )
     panel.set_xscale("log")
-    panel.margins(x=0.2, y=0.15)
+    panel.margins(y=0.12)
+    panel.set_xlim(SPEED_LIMITS)
     panel.set_xticks(SPEED_TICKS, [f"{tick:,}" for tick in SPEED_TICKS])
     panel.set_xticks([], minor=True)
-    panel.set_xlabel("texts a second on one core")
+    panel.set_xlabel("texts a second on one core, float32")
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(color="#e5e5e5")
     panel.set_axisbelow(True)

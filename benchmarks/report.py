@@ -3,12 +3,13 @@
     python -m benchmarks.report              # write the pages, README's table and the figure
     python -m benchmarks.report --check      # exit with 1 if one differs from its regeneration
 
-Each page is a template in `benchmarks/pages/`: tables are made from the files of measurements, and
-findings are prose with the date on which they were written:
+Each page is a template in `benchmarks/pages/`. Tables and most numbers come from the files of
+measurements; conclusions are prose. The last line of a page names its files and the day on which
+its conclusions were last compared with them:
 
-    {{ findings("2026-11-30") }}
+    {{ sources("2026-11-30") }}
 
-Making a page fails if one of its measurements is newer. The findings have to be read again then.
+Making a page fails if one of its measurements is newer: read the conclusions again then.
 """
 
 import argparse
@@ -46,29 +47,28 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 TEMPLATES = ROOT / "benchmarks" / "pages"
 PAGES = ROOT / "docs" / "results"
+RESULTS_LINK = "../../benchmarks/results"  # from a page
 # Pages that lie one folder above the others.
 PAGES_ABOVE = ("claims",)
 README = ROOT / "README.md"
 README_TEMPLATE = "_readme.md.jinja"
-# The lines of README.md between which the table of models stands.
+# The lines of README.md around the table of models.
 README_BLOCK = re.compile(r"(?<=<!-- models -->\n).*?(?=\n<!-- end of models -->)", re.DOTALL)
 FIGURE = ROOT / "docs" / "figures" / "quality_speed.png"
 # The measurements of the summary, of README's table and of the figure.
 TEST_DATA = "test_data"
 EMPTY_LINES = re.compile(r"\n{3,}")
-# The runs of the packaged models one by one, which stand on the page of test data alone.
+# The mean scores of the single runs behind each packaged model, which the summary leaves out.
 SINGLE_RUNS = ("default-run", "accurate-run")
-# The systems of the comparison with peers and of the test data, in the order of their rows.
+# The systems of the test data and of the development data, in the order of their rows.
 SYSTEM_TITLES = (
     ("TF-IDF", "TF-IDF of characters"),
-    ("StaticEmbedding", "`StaticEmbedding`"),
+    ("StaticEmbedding", "`StaticEmbedding`, ours (random start, 8 minutes)"),
     ("default", "`default`"),
-    ("default-run", "`default`, of one run (mean ± deviation)"),
     ("small", "`small`"),
     ("hybrid", "`hybrid`"),
     ("adapted", "`adapted`"),
     ("accurate", "`accurate`"),
-    ("accurate-run", "`accurate`, of one run (mean ± deviation)"),
     ("e5-small", "multilingual-e5-small"),
     ("USE", "universal-sentence-encoder-multilingual 3"),
     ("MiniLM", "all-MiniLM-L6-v2 (English)"),
@@ -105,21 +105,28 @@ class Measurements:
         self.newest = max(self.newest, day)
         return content
 
-    def findings(self, day: str) -> str:
-        """Return the heading of the findings of a page.
+    def sources(self, day: str, *names: str) -> str:
+        """Return the line that names the measurements of a page.
 
         Args:
-            day: The day on which they were last compared with the measurements, "2026-11-30".
+            day: The day on which the conclusions of the page were last compared with its
+                measurements, "2026-11-30".
+            names: Files that the page quotes or links without a table.
 
         Raises:
-            ReportError: A file that the page has read is newer.
+            ReportError: A file of the page is newer.
         """
+        for name in names:
+            self.load(name)
         if day < self.newest:
             raise ReportError(
-                f"the findings are of {day} and the measurements of {self.newest}: read them "
+                f"the conclusions are of {day} and the measurements of {self.newest}: read them "
                 "again, and change the date"
             )
-        return f"## Findings\n\n*As of {day}.*"
+        links = []
+        for name in sorted(self.used):
+            links.append(f"[{name}.json]({RESULTS_LINK}/{name}.json)")
+        return f"Measurements: {', '.join(links)}. Conclusions last checked on {day}."
 
     def by_system(self, name: str) -> dict[str, dict[str, Measure]]:
         """Return the measures of each system of a file whose `results` are a list of systems."""
@@ -180,7 +187,7 @@ def make_environment(measurements: Measurements, templates: Path = TEMPLATES) ->
     )
     environment.globals |= {
         "load": measurements.load,
-        "findings": measurements.findings,
+        "sources": measurements.sources,
         "by_system": measurements.by_system,
         "compared": measurements.compared,
         "summary": measurements.summary,
@@ -221,7 +228,7 @@ def make_pages(folder: Path = RESULTS, templates: Path = TEMPLATES) -> dict[str,
     """Return the text of every page by its name.
 
     Raises:
-        ReportError: Findings are older than their measurements, or no page uses a file.
+        ReportError: Conclusions are older than their measurements, or no page uses a file.
     """
     used: set[str] = set()
     pages = {}

@@ -59,7 +59,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class SystemSummary:
-    """What the summary says of a system.
+    """Size, speed and quality of a system.
 
     Attributes:
         name: Its name.

@@ -15,7 +15,7 @@ PACKAGED_FOLDERS = {
     DEFAULT_MODEL: _PACKAGE / "default",
     ACCURATE_MODEL: _PACKAGE / "accurate",
 }
-# Their vectors in bfloat16 are as good as in float32 (docs/results/test-data.md).
+# Their vectors in bfloat16 are as good as in float32 (docs/results/quality.md).
 BFLOAT16_MODELS = {ACCURATE_MODEL}
 
 

@@ -53,7 +53,6 @@ MARKDOWN = [
     ROOT / "CHANGELOG.md",
     ROOT / "CODE_OF_CONDUCT.md",
     ROOT / "CONTRIBUTING.md",
-    ROOT / "RESULTS.md",
     ROOT / "SECURITY.md",
 ]
 # Runs are as short as they can be, and evaluations as small.
@@ -198,10 +197,6 @@ SKIPS = {
     "docs/guides/train-t-mde.md": [
         "streams Europarl and needs GPUs",
         "needs four GPUs; tests/training/test_distributed.py trains on two processes",
-    ],
-    "docs/reliability.md": [
-        "takes a quarter of an hour; CI runs a part for every change and the whole every night",
-        "downloads other versions of all packages",
     ],
 }
 # The packages without which a block is skipped, by page. CI installs all but fastembed every night.

@@ -66,33 +66,42 @@ def test_table_of_the_readme_follows_the_file(folder):
 def test_check_reports_a_changed_page_and_a_page_without_a_template(pages, tmp_path, capsys):
     report.write_pages(pages, tmp_path)
     assert report.main(["--check", "--output", str(tmp_path)]) == 0
-    page = tmp_path / "peers.md"
-    page.write_text(page.read_text().replace("51 times", "52 times"))
+    page = tmp_path / "quality.md"
+    page.write_text(page.read_text() + "One line more.\n")
     (tmp_path / "old.md").write_text("# Old\n")
     assert report.main(["--check", "--output", str(tmp_path)]) == 1
-    assert "peers.md" in capsys.readouterr().out
-    assert report.differing_pages(pages, tmp_path) == ["old", "peers"]
+    assert "quality.md" in capsys.readouterr().out
+    assert report.differing_pages(pages, tmp_path) == ["old", "quality"]
 
 
-def test_findings_that_are_older_than_a_measurement_fail(folder):
+def test_conclusions_that_are_older_than_a_measurement_fail(folder):
     def measure_again(content):
         content["date"] = "2099-01-01T00:00:00+00:00"
 
     change(folder, "training_small", measure_again)
     message = (
-        r"training-speed\.md\.jinja: the findings are of 20\d\d-\d\d-\d\d and the .* 2099-01-01"
+        r"speed-and-size\.md\.jinja: the conclusions are of 20\d\d-\d\d-\d\d and the .* 2099-01-01"
     )
     with pytest.raises(report.ReportError, match=message):
         report.make_pages(folder)
 
 
-def test_findings_may_be_as_old_as_the_newest_measurement(folder):
+def test_conclusions_may_be_as_old_as_the_newest_measurement(folder):
     measurements = report.Measurements(folder)
     measurements.load("peers")
-    measurements.load("cleaning")
-    assert measurements.findings(measurements.newest).endswith(f"*As of {measurements.newest}.*")
+    line = measurements.sources("2099-01-01", "cleaning")
+    assert "[cleaning.json](../../benchmarks/results/cleaning.json), [peers.json](" in line
+    newest = measurements.newest
+    assert measurements.sources(newest).endswith(f"checked on {newest}.")
     with pytest.raises(report.ReportError, match="read them again"):
-        measurements.findings("2026-11-27")
+        measurements.sources("2026-11-27")
+
+
+def test_every_page_of_results_names_its_measurements(pages):
+    for name, text in pages.items():
+        if name not in report.PAGES_ABOVE:
+            last = text.splitlines()[-1]
+            assert re.search(r"Measurements: \[.*Conclusions last checked on \d{4}-", last), name
 
 
 def test_templates_have_no_conditions_on_numbers():
@@ -103,10 +112,12 @@ def test_templates_have_no_conditions_on_numbers():
 def test_numbers_of_a_page_follow_the_file(folder):
     def make_default_faster(content):
         (system,) = [result for result in content["results"] if result["system"] == "default"]
-        system["texts/s"]["median"] = 23_456.0
+        system["texts_per_second"] = 34_567.0
 
-    change(folder, "peers", make_default_faster)
-    assert "| `default` | 19 | 23,000 |" in compact(report.make_pages(folder)["peers"])
+    change(folder, "test_data", make_default_faster)
+    page = compact(report.make_pages(folder)["speed-and-size"])
+    assert "| `default` | 19 | 35,000 |" in page
+    assert "`default` embeds 35,000 sentences a second" in page
 
 
 def test_file_that_no_page_uses_fails(folder):
@@ -141,6 +152,12 @@ def test_command_writes_pages_readme_and_a_figure(folder, tmp_path):
 def test_the_front_has_what_nothing_is_both_faster_and_better_than():
     points = [(10.0, 90.0), (100.0, 80.0), (50.0, 70.0), (1000.0, 60.0), (5.0, 90.0)]
     assert quality_figure.pareto_front(points) == [(1000.0, 60.0), (100.0, 80.0), (10.0, 90.0)]
+
+
+def test_labels_of_the_figure_are_on_the_side_of_the_wider_gap():
+    speeds = [46, 49, 8_300, 23_000, 25_000]
+    sides = [quality_figure.label_is_left(speed, speeds) for speed in speeds]
+    assert sides == [True, False, True, True, False]
 
 
 def test_tables_are_small(pages):
@@ -340,11 +357,11 @@ def test_the_page_has_the_claims_of_the_comparison_file():
 
 
 def test_pages_above_the_others_are_written_and_checked(tmp_path):
-    pages = {"claims": "# Claims\n", "peers": "# Peers\n"}
+    pages = {"claims": "# Claims\n", "quality": "# Quality\n"}
     folder = tmp_path / "results"
     report.write_pages(pages, folder)
     assert (tmp_path / "claims.md").read_text() == "# Claims\n"
-    assert (folder / "peers.md").read_text() == "# Peers\n"
+    assert (folder / "quality.md").read_text() == "# Quality\n"
     assert report.differing_pages(pages, folder) == []
     (tmp_path / "claims.md").write_text("# Other claims\n")
     assert report.differing_pages(pages, folder) == ["claims"]

@@ -48,8 +48,6 @@ RESULTS = ROOT / "benchmarks" / "results"
 TEMPLATES = ROOT / "benchmarks" / "pages"
 PAGES = ROOT / "docs" / "results"
 RESULTS_LINK = "../../benchmarks/results"  # from a page
-# Pages that lie one folder above the others.
-PAGES_ABOVE = ("claims",)
 README = ROOT / "README.md"
 README_TEMPLATE = "_readme.md.jinja"
 # The lines of README.md around the table of models.
@@ -275,19 +273,12 @@ def make_readme(readme: str, folder: Path = RESULTS, templates: Path = TEMPLATES
 # ---- The command
 
 
-def page_path(name: str, folder: Path) -> Path:
-    """Return the file of a page, whose folder is that of the pages or the one above."""
-    if name in PAGES_ABOVE:
-        folder = folder.parent
-    return folder / f"{name}.md"
-
-
 def differing_pages(pages: Mapping[str, str], folder: Path) -> list[str]:
     """Return the names of the pages that differ from their files, and of files without a page."""
     names = {path.stem for path in folder.glob("*.md")} | set(pages)
     differing = []
     for name in sorted(names):
-        path = page_path(name, folder)
+        path = folder / f"{name}.md"
         written = path.read_text(encoding="utf-8") if path.exists() else None
         if written != pages.get(name):
             differing.append(name)
@@ -301,7 +292,7 @@ def write_pages(pages: Mapping[str, str], folder: Path) -> None:
         if path.stem not in pages:
             path.unlink()
     for name, text in pages.items():
-        page_path(name, folder).write_text(text, encoding="utf-8")
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -323,7 +314,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.check:
         differing = differing_pages(pages, options.output)
         for name in differing:
-            print(f"{page_path(name, options.output)} differs; run python -m benchmarks.report")
+            path = options.output / f"{name}.md"
+            print(f"{path} differs; run python -m benchmarks.report")
         if made_readme != readme:
             print(f"{options.readme} differs; run python -m benchmarks.report")
         return 1 if differing or made_readme != readme else 0

@@ -7,11 +7,11 @@ The rules, in one place:
    measures of the same models are compared by a paired t-test over the seeds.
 2. The p-values of all claims that are tested are corrected by Holm's method. A claim that is to be
    tested and is not measured yet counts as one with p = 1.
-3. A claim `holds` if its corrected p is below 0.05 and the difference is on the paper's side. It
-   `does not hold` if its corrected p is below 0.05 and the difference is on the other side.
-   Otherwise it `cannot be told at this size`.
-4. A claim that two systems are about equal states a margin. It holds if the difference lies within
-   the margin (two one-sided t-tests at 2.5 % each), and does not hold if it lies outside.
+3. A claim `replicates` if its corrected p is below 0.05 and the difference is on the paper's side.
+   It `does not replicate` if its corrected p is below 0.05 and the difference is on the other side.
+   Otherwise it is `inconclusive`.
+4. A claim that two systems are about equal states a margin. It replicates if the difference lies
+   within the margin (two one-sided t-tests at 2.5 % each), and does not if it lies outside.
 5. There is no verdict before all seeds of both systems are measured (`not run yet`), and none for a
    claim that is `not tested`, which states why.
 
@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-HOLDS = "holds"
-DOES_NOT_HOLD = "does not hold"
-CANNOT_BE_TOLD = "cannot be told at this size"
+REPLICATES = "replicates"
+DOES_NOT_REPLICATE = "does not replicate"
+INCONCLUSIVE = "inconclusive"
 NOT_RUN = "not run yet"
 NOT_TESTED = "not tested"
 
@@ -143,7 +143,7 @@ def _t_test(a: np.ndarray, b: np.ndarray, difference: float, is_paired: bool) ->
         return stats.ttest_ind(a - difference, b, equal_var=False)
 
 
-def smallest_told(difference: SeedDifference, claims: int) -> float:
+def detectable_difference(difference: SeedDifference, claims: int) -> float:
     """Return how large a mean would have to be to be significant after Holm's first step.
 
     Args:
@@ -163,9 +163,9 @@ def verdict_of(difference: SeedDifference, corrected_p: float, margin: float | N
         margin: The margin of a claim that two systems are about equal.
     """
     if corrected_p >= SIGNIFICANT:
-        return CANNOT_BE_TOLD
+        return INCONCLUSIVE
     if margin is None:
         is_as_claimed = difference.mean > 0
     else:
         is_as_claimed = abs(difference.mean) <= margin
-    return HOLDS if is_as_claimed else DOES_NOT_HOLD
+    return REPLICATES if is_as_claimed else DOES_NOT_REPLICATE

@@ -23,7 +23,7 @@ from tmde.papers.claims import (
     write_claims,
 )
 from tmde.papers.trainings import load_comparison, trainings_of_claims
-from tmde.papers.verdicts import CANNOT_BE_TOLD, HOLDS, NOT_RUN, NOT_TESTED
+from tmde.papers.verdicts import INCONCLUSIVE, NOT_RUN, NOT_TESTED, REPLICATES
 
 SENTENCES = {"title": "P@1", "tasks": ["found"], "group": "Cross"}
 SAID = {"paper": "Li, 2021", "place": "table 1", "sentence": "A is better.", "verbatim": False}
@@ -124,7 +124,7 @@ def test_the_systems_of_a_claim_may_have_other_seeds(tmp_path):
     content["systems"]["bag"]["seeds"] = [1, 2, 4]
     renamed = {**CLEAR, "bag-4": CLEAR["bag-3"]}
     _, claims = claims_of(tmp_path, content, renamed)
-    assert claims["above"]["verdict"] == HOLDS
+    assert claims["above"]["verdict"] == REPLICATES
     assert claims["above"]["corrected_p"] == pytest.approx(0.0080497, abs=1e-6)
 
 
@@ -276,7 +276,7 @@ CLEAR = {"warm-1": 0.6, "warm-2": 0.61, "warm-3": 0.62, "bag-1": 0.56, "bag-2": 
 def test_a_verdict_by_hand(tmp_path):
     written, claims = claims_of(tmp_path, FILE, CLEAR)
     claim = claims["above"]
-    assert claim["verdict"] == HOLDS
+    assert claim["verdict"] == REPLICATES
     assert claim["corrected_p"] == pytest.approx(0.0080497, abs=1e-6)
     (measure,) = claim["measures"]
     assert measure["unit"] == "share"
@@ -305,7 +305,7 @@ def test_all_claims_are_corrected_together(tmp_path):
         content["claims"][f"later-{number}"] = other
     _, claims = claims_of(tmp_path, content, CLEAR)
     assert claims["above"]["corrected_p"] == pytest.approx(20 * 0.0080497, abs=1e-4)
-    assert claims["above"]["verdict"] == CANNOT_BE_TOLD
+    assert claims["above"]["verdict"] == INCONCLUSIVE
     assert claims["later-3"]["verdict"] == NOT_RUN
 
 
@@ -369,7 +369,7 @@ def test_costs_are_compared_as_ratios_and_less_can_be_better(tmp_path):
     claim = written["claims"][0]
     expected = -(math.log(0.50) + math.log(0.51) + math.log(0.52)) / 3
     assert claim["measures"][0]["difference"]["mean"] == pytest.approx(expected)
-    assert claim["verdict"] == HOLDS
+    assert claim["verdict"] == REPLICATES
 
 
 def test_only_the_verdicts_that_are_asked_for_are_shown(tmp_path):
@@ -400,7 +400,7 @@ def test_peak_memory_is_a_cost(tmp_path):
     assert claim["measures"][0]["difference"]["mean"] == pytest.approx(
         math.log(2500) - (math.log(1001) + math.log(1002) + math.log(1003)) / 3
     )
-    assert claim["verdict"] == HOLDS
+    assert claim["verdict"] == REPLICATES
 
 
 def test_runs_that_did_not_record_their_memory_have_no_verdict(tmp_path):

@@ -5,12 +5,12 @@ import pytest
 from scipy import stats
 
 from tmde.papers.verdicts import (
-    CANNOT_BE_TOLD,
-    DOES_NOT_HOLD,
-    HOLDS,
+    DOES_NOT_REPLICATE,
+    INCONCLUSIVE,
+    REPLICATES,
     SeedDifference,
+    detectable_difference,
     seed_difference,
-    smallest_told,
     verdict_of,
 )
 
@@ -113,7 +113,7 @@ def test_unequal_says_the_same_as_the_interval_outside_of_the_margin(margin, is_
     """The interval begins at 1.031725."""
     difference = seed_difference(HIGH, LOW, margin, is_paired=True)
     assert (difference.p < 0.05) == is_outside
-    expected = DOES_NOT_HOLD if is_outside else CANNOT_BE_TOLD
+    expected = DOES_NOT_REPLICATE if is_outside else INCONCLUSIVE
     assert verdict_of(difference, difference.p, margin) == expected
 
 
@@ -144,8 +144,8 @@ def difference_of(mean: float) -> SeedDifference:
 def test_the_smallest_difference_that_is_told():
     """At this mean, p is 0.05 by the number of claims: of one claim, the bound of the interval."""
     difference = seed_difference(HIGH, LOW)
-    assert smallest_told(difference, 1) == pytest.approx(difference.high - difference.mean)
-    told = smallest_told(difference, 10)
+    assert detectable_difference(difference, 1) == pytest.approx(difference.high - difference.mean)
+    told = detectable_difference(difference, 10)
     p = 2 * stats.t.sf(told / difference.standard_error, difference.degrees)
     assert p == pytest.approx(0.05 / 10)
 
@@ -153,13 +153,13 @@ def test_the_smallest_difference_that_is_told():
 @pytest.mark.parametrize(
     ("mean", "corrected_p", "margin", "verdict"),
     [
-        (2.0, 0.049, None, HOLDS),
-        (-2.0, 0.049, None, DOES_NOT_HOLD),
-        (2.0, 0.05, None, CANNOT_BE_TOLD),
-        (-2.0, 1.0, None, CANNOT_BE_TOLD),
-        (-2.0, 0.01, 3.0, HOLDS),
-        (-2.0, 0.01, 1.5, DOES_NOT_HOLD),
-        (0.0, 0.2, 1.5, CANNOT_BE_TOLD),
+        (2.0, 0.049, None, REPLICATES),
+        (-2.0, 0.049, None, DOES_NOT_REPLICATE),
+        (2.0, 0.05, None, INCONCLUSIVE),
+        (-2.0, 1.0, None, INCONCLUSIVE),
+        (-2.0, 0.01, 3.0, REPLICATES),
+        (-2.0, 0.01, 1.5, DOES_NOT_REPLICATE),
+        (0.0, 0.2, 1.5, INCONCLUSIVE),
     ],
 )
 def test_verdicts(mean, corrected_p, margin, verdict):

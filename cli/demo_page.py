@@ -30,7 +30,7 @@ from tmde.documents.snippets import shortened
 from tmde.embedding.packaged_models import packaged_name
 
 # Seen on white and on black, and told apart by color-blind people.
-COLORS = ("#1f83c4", "#d98a00", "#009e73", "#cc79a7", "#d55e00", "#3fa3dd", "#8c7ae6", "#8a8f98")
+COLORS = ("#1f83c4", "#d98a00", "#009e73", "#cc79a7", "#c2410c", "#3fa3dd", "#8c7ae6", "#8a8f98")
 SYMBOLS = ("circle", "triangle-up", "square", "diamond")
 _MARK_COLOR = "#e11d48"
 # The looks of the hits and of the query on the map.
@@ -110,7 +110,8 @@ def map_figure(
             "size": 6,
             "opacity": 0.85,
             "color": COLORS[number % len(COLORS)],
-            "symbol": SYMBOLS[number // len(COLORS) % len(SYMBOLS)],
+            # Neighbors in the legend differ in both. No color comes twice with the same symbol.
+            "symbol": SYMBOLS[(number + number // len(COLORS)) % len(SYMBOLS)],
         }
         # Legends read HTML too.
         _draw(figure, str(escape(value)), places[rows], hover_texts[rows], marker)

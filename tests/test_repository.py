@@ -350,6 +350,22 @@ def test_a_type_checker_sees_the_types_of_the_installed_package(tmp_path):
     assert revealed == ["numpy.ndarray", "torch.Tensor", "modeling_tmde.modeling_tmde.TmdeModel"]
 
 
+# ---- License headers
+
+LICENSE_HEADER = "# SPDX-License-Identifier: Apache-2.0\n"
+
+
+def test_the_files_that_travel_with_checkpoints_have_a_license_header_and_no_others_do():
+    """Weights may have another license than the code beside them; elsewhere, LICENSE applies."""
+    folders = {path.partition("/")[0] for path in PACKAGE_FOLDERS.values()}
+    with_header = set()
+    for folder in folders | {"benchmarks", "docs", "examples", "tests"}:
+        for path in (ROOT / folder).rglob("*.py"):
+            if path.read_text("utf-8").startswith(LICENSE_HEADER):
+                with_header.add(path)
+    assert with_header == set((ROOT / "modeling_tmde").glob("*.py"))
+
+
 # ---- Scripts
 
 

@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Take pictures of the documentation site: light, dark, and as wide as a phone.
 
 ```bash

@@ -121,7 +121,7 @@ def test_the_sitemap_lists_every_page(site, pages):
     text = (site / "sitemap.xml").read_text("utf-8")
     listed = {url.rpartition(SITE_PATH)[2] for url in re.findall(r"<loc>(.+?)</loc>", text)}
     names = {path.relative_to(site).as_posix() for path in pages}
-    assert names - listed == {"404.html", "index.html"}  # The start page is listed as the folder.
+    assert names - listed == {"404.html"}
 
 
 def test_pages_load_nothing_from_another_host(site, pages):

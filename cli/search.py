@@ -23,7 +23,7 @@ from tmde.embedding.packaged_models import DEFAULT_MODEL
 if TYPE_CHECKING:
     from tmde.documents.index import DocumentIndex, Hit
 
-# Hits of the default model below this cosine seldom answer the query: see docs/decisions.md.
+# Hits of the default model below this cosine seldom answer the query (docs/decisions/documents.md).
 WEAK_COSINE = 0.2
 # A table takes the width that it needs, up to this one, where no terminal limits it.
 _PIPED_WIDTH = 10_000

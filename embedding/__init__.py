@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Texts in, vectors out: the embedder, long documents, the packaged models, and exports.
 
 Names are imported at first use, because the commands check the name of a model

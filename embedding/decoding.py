@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """The decoder of a checkpoint, which turns its vectors back into text."""
 
 from __future__ import annotations

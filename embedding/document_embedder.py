@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Texts in, vectors out: `DocumentEmbedder` wraps any encoder of this package or of the Hub.
 
 from tmde.embedding import DocumentEmbedder

@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """What exports share: the models that they refuse, and the texts that they are compared on."""
 
 from __future__ import annotations

@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Export an encoder as an ONNX graph: tensors in, states and vectors out."""
 
 from __future__ import annotations

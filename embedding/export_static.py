@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Export a bag of tokens as a table of vectors, for sentence-transformers and model2vec."""
 
 from __future__ import annotations

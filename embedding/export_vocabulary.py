@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Export an encoder with the tokens of some texts only."""
 
 from __future__ import annotations

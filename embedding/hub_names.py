@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Names of models and datasets: a path of this machine, or a repository of the Hub.
 
 The commands check names before they import anything heavy, so this file imports nothing heavy.

@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Find a model: a packaged one, a folder, or a Hub id. Name its files in errors."""
 
 from __future__ import annotations

@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Documents longer than an input of the model, which are split, embedded and aggregated.
 
 They are split into windows or sentences, whose vectors become one. Yu et al. (2018), table 5,

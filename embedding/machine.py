@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """What is fast on this machine: the type of numbers, and the size of a batch on a CPU."""
 
 from __future__ import annotations

@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Vectors of more texts than memory holds: in a file that is mapped into memory."""
 
 from __future__ import annotations

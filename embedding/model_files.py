@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """The files beside a model: its settings for sentence-transformers, card and calibration."""
 
 from __future__ import annotations

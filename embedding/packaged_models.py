@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """The models that come with the package, by name."""
 
 from __future__ import annotations

@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Progress of long work, for a terminal and for a log."""
 
 from __future__ import annotations

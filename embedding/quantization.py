@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Vectors in 8 bits or 1 bit a number, and back.
 
 The names are those of sentence-transformers, and so are the values of `"binary"` and `"ubinary"`.

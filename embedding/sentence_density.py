@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Weights of sentences by their density among those of a corpus (LAWDR, Gong et al., 2021)."""
 
 from __future__ import annotations

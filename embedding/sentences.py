@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Split documents into sentences, or into windows of words."""
 
 from __future__ import annotations

@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """The files beside an ONNX graph, by which servers and browsers read texts for it."""
 
 from __future__ import annotations

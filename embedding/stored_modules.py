@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Read how sentence-transformers makes vectors from the files beside a model.
 
 Whatever `DocumentEmbedder` can't follow is refused by name, because the vectors would differ.

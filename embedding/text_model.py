@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """An encoder and its tokenizer as the first module of a `SentenceTransformer`."""
 
 from __future__ import annotations

@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Tokenize lists of texts in bulk, and arrange their tokens in batches."""
 
 from __future__ import annotations

@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Vectors of texts as features for scikit-learn.
 
 ```python

@@ -87,10 +87,12 @@ def test_every_page_that_introduces_the_package_has_its_tagline():
     assert tmde.__doc__.startswith(f"{tagline}.")
 
 
-def test_the_changelog_has_the_version_after_what_is_unreleased():
+def test_the_changelog_begins_with_the_version_or_what_follows_it():
     text = (ROOT / "CHANGELOG.md").read_text("utf-8")
     versions = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)
-    assert versions[:2] == ["Unreleased", tmde.__version__]
+    if versions[0] == "Unreleased":
+        versions = versions[1:]
+    assert versions[0] == tmde.__version__
 
 
 def test_the_changelog_has_the_headings_of_its_form():
@@ -346,6 +348,22 @@ def test_a_type_checker_sees_the_types_of_the_installed_package(tmp_path):
     revealed = re.findall(r'Revealed type is "([\w.]+)', checked.stdout)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert revealed == ["numpy.ndarray", "torch.Tensor", "modeling_tmde.modeling_tmde.TmdeModel"]
+
+
+# ---- License headers
+
+LICENSE_HEADER = "# SPDX-License-Identifier: Apache-2.0\n"
+
+
+def test_the_files_that_travel_with_checkpoints_have_a_license_header_and_no_others_do():
+    """Weights may have another license than the code beside them; elsewhere, LICENSE applies."""
+    folders = {path.partition("/")[0] for path in PACKAGE_FOLDERS.values()}
+    with_header = set()
+    for folder in folders | {"benchmarks", "docs", "examples", "tests"}:
+        for path in (ROOT / folder).rglob("*.py"):
+            if path.read_text("utf-8").startswith(LICENSE_HEADER):
+                with_header.add(path)
+    assert with_header == set((ROOT / "modeling_tmde").glob("*.py"))
 
 
 # ---- Scripts

@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Multilingual document embeddings: train T-MDE on your own parallel text, the HuggingFace way.
 
 ```python

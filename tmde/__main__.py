@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """`python -m tmde` is the `tmde` command; `accelerate launch -m tmde train ...` needs this form."""
 
 from tmde.cli.main import main

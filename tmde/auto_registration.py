@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Registers the models with transformers' Auto classes without importing either.
 
 `AutoModel.from_pretrained` asks to run the code of a checkpoint unless transformers'

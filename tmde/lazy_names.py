@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Packages whose public names are imported at first use, so that importing the package is fast."""
 
 import importlib

@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """The packages in the layout that a wheel installs, made of links.
 
 `setup.cfg` maps the folders of the repository into `tmde`, and mkdocstrings reads files rather than

@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """The reference of the training arguments, made from the table that the trainer checks."""
 
 import dataclasses

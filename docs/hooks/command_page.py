@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """The reference of the commands, made from the command `tmde` itself."""
 
 import inspect

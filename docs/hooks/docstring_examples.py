@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """The docstrings of this package in the form that griffe knows."""
 
 import re

@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Expansion of `FOLDER/*` in the navigation of `mkdocs.yml`."""
 
 from typing import Any

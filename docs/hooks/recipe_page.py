@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """The reference of the recipes, made from their YAML files."""
 
 from __future__ import annotations

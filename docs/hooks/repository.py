@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """Pages from files outside `docs/`, and links to files that are no pages.
 
 The same Markdown works on GitHub, where a link names a file, and on the site, where it leads to a
@@ -23,6 +21,7 @@ PAGES = {
     "project/changelog.md": "CHANGELOG.md",
     "project/contributing.md": "CONTRIBUTING.md",
     "project/packaged-model.md": "embedding/default/README.md",
+    "project/packaged-model-accurate.md": "embedding/accurate/README.md",
     "project/security.md": "SECURITY.md",
 }
 FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,}).*?^\1\2[ \t]*$", re.MULTILINE | re.DOTALL)

@@ -1,5 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
-
 """The hooks of the documentation site: what mkdocs does not do by itself.
 
 | module | what it adds |

@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("mkdocs", "material", "mkdocstrings", "mkdocstrings_handlers.python", "mkdocs_jupyter")
 # Tags and attributes that make a browser load something by itself.
 LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src")}
+SITE_URL = re.search(r"^site_url: (\S+)", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)[1]
+SITE_PATH = urlsplit(SITE_URL).path
 UNLOADED_LINKS = {"canonical", "next", "prev", "edit"}
 
 
@@ -85,7 +87,7 @@ def test_links_and_anchors_lead_somewhere(pages):
     broken = []
     for path, page in pages.items():
         if path.name == "404.html":
-            continue  # Its links begin at the root of a host.
+            continue  # Its links begin at the root of the host: see the next test.
         for link in [*page.links, *page.resources]:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
@@ -100,6 +102,26 @@ def test_links_and_anchors_lead_somewhere(pages):
             if is_broken:
                 broken.append(f"{path.name}: {link}")
     assert broken == []
+
+
+def test_the_page_of_missing_addresses_works_under_the_path_of_the_site(site, pages):
+    page = pages[site / "404.html"]
+    broken = []
+    for link in [*page.links, *page.resources]:
+        parts = urlsplit(link)
+        if parts.netloc or not parts.path:
+            continue
+        target = site / unquote(parts.path.removeprefix(SITE_PATH))
+        if not parts.path.startswith(SITE_PATH) or not target.exists():
+            broken.append(link)
+    assert broken == []
+
+
+def test_the_sitemap_lists_every_page(site, pages):
+    text = (site / "sitemap.xml").read_text("utf-8")
+    listed = {url.rpartition(SITE_PATH)[2] for url in re.findall(r"<loc>(.+?)</loc>", text)}
+    names = {path.relative_to(site).as_posix() for path in pages}
+    assert names - listed == {"404.html"}
 
 
 def test_pages_load_nothing_from_another_host(site, pages):

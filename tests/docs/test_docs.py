@@ -324,10 +324,13 @@ def test_commands_options_and_recipes_exist():
 
 
 def anchors_of(path: Path) -> set[str]:
-    """Anchors that GitHub gives the headings."""
+    """Anchors that GitHub gives the headings, and those of elements with an id."""
     text = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ +(.+?)\s*#*$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    anchors = set(re.findall(r'<span id="([\w-]+)">', text))
+    for heading in headings:
+        anchors.add(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-"))
+    return anchors
 
 
 def test_links_lead_somewhere():

@@ -30,9 +30,12 @@ _REFERENCES = re.compile("(?:&#(?:[0-9]+|x[0-9a-fA-F]+);)+")
 _REFERENCE = re.compile("&#(x?)([0-9a-fA-F]+);")
 _LAST_CHARACTER = 0x10FFFF
 _PLACE = "\0"  # of a placeholder; no XML holds it
-# What programs fill in, written as text: {1}, {{name}}, %s, %(name)s, %1$d, %1, $name, ${name}
+# What programs fill in, written as text: {1}, {{name}}, {:,.2f}, %s, %.2f, %(name)s, %1$d, %ld, %1,
+# $name, ${name}
 _WRITTEN_PLACEHOLDER = re.compile(
-    r"\{+[\w.]+\}+|%(?:\d+\$|\(\w+\))?[A-Za-z@]|%\d|\$\w+|\$\{\w+\}", re.ASCII
+    r"\{+[\w.]*(?::[^{}\s]*)?\}+|%(?:\d+\$|\(\w+\))?[-+#0']*[\d.*]*(?:hh|ll|[hlqjzL])?[A-Za-z@]"
+    r"|%L?\d+|\$\w+|\$\{\w+\}",
+    re.ASCII,
 )
 _PLACE_BETWEEN_WORDS = re.compile(r"(?<=\w)\0+(?=\w)")
 

@@ -443,6 +443,7 @@ def test_encodings_that_cannot_be_read(declared, data, message, tmp_path):
         ("Click <ph/>, then <ph/>.", "Click , then ."),
         ("one<ph/><ph/>two", "one two"),
         ("Delete <ph x='1'>{1}</ph> of <ph>%2$s</ph>", "Delete {1} of %2$s"),
+        ("<ph>%.2f</ph> of <ph>%05ld</ph>, <ph>{:,.2f}</ph>", "%.2f of %05ld, {:,.2f}"),
         ("one<ph>{\\cs6 </ph>two", "one two"),
     ],
 )

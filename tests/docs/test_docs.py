@@ -165,7 +165,6 @@ SKIPS = {
     ],
     "docs/guides/adapt.md": [
         "takes minutes; tests/cli/test_add_language.py adds a language to `default`",
-        "takes minutes; tests/training/test_nli.py trains on files",
         "needs a script of transformers",
         "needs treebanks; tests/examples/test_scripts.py runs it on a small one",
     ],
@@ -182,7 +181,6 @@ SKIPS = {
     "docs/guides/scale-out.md": [
         "needs four GPUs; tests/training/test_distributed.py trains on two processes, with DDP "
         "and FSDP",
-        "needs two machines with four GPUs each",
         "needs two machines with four GPUs each",
     ],
     "docs/guides/search.md": [

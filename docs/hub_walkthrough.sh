@@ -91,6 +91,7 @@ step "another environment, without this package"
 wait "$reader_installed"
 # shellcheck disable=SC2016
 echo '$ pip install torch transformers sentence-transformers datasets' | tee -a transcript.txt
+# Opens the model with AutoModel and SentenceTransformer, and compares the vectors with those of tmde.
 cat >reader.py <<'PY'
 from importlib.util import find_spec
 
@@ -120,7 +121,6 @@ assert difference <= 1e-5
 rows = load_dataset("demo/my-corpus", split="train", streaming=True)
 print("load_dataset:", sorted(next(iter(rows))["translation"]), sum(1 for _ in rows), "rows")
 PY
-in_environment reader 'cat reader.py'
 in_environment reader 'python reader.py'
 
 step "search on the demo page"

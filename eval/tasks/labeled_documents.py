@@ -60,8 +60,7 @@ class LabeledDocuments(Task):
     name = "labeled_documents"
     description = "classes of your own labeled documents, within and across languages"
     needs = (
-        "--labeled FILE: CSV, TSV, JSONL or parquet with text and label "
-        "(docs/guides/evaluate.md)"
+        "--labeled FILE: CSV, TSV, JSONL or parquet with text and label (docs/guides/evaluate.md)"
     )
     provenance = Provenance("labeled documents of the user", "as given by the source")
     train_languages: tuple[str, ...] | None = ()

@@ -124,7 +124,10 @@ def main(
     embedder = DocumentEmbedder.from_pretrained(model, device="cpu", dtype="float32")
     texts = text.read_text(encoding="utf-8").splitlines()
     random.Random(0).shuffle(texts)
-    export_pca(embedder, texts[:samples], output)
+    try:
+        export_pca(embedder, texts[:samples], output)
+    except TmdeError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 if __name__ == "__main__":

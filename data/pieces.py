@@ -75,6 +75,14 @@ class UnitFile(ABC):
                 its unit is marked so that it is not used before somebody has looked at it.
         """
 
+    def missing_end(self) -> str:
+        """Return what a file that is cut off lacks at its end, after all its pieces were read.
+
+        Raises:
+            CorpusError: Nobody can tell what is missing.
+        """
+        return ""
+
     def numbered_rows(self) -> Iterator[tuple[int, dict[str, str] | CorpusError]]:
         """Yield the number of each row, and its texts, or the error of a unit that is none.
 

@@ -39,6 +39,14 @@ class TranslationMemory(UnitFile):
         """Yield the pieces; see `UnitFile.pieces`."""
         yield from self._xml
 
+    def missing_end(self) -> str:
+        """Return the end tags that a memory lacks which is cut off; see `UnitFile.missing_end`."""
+        if not self._xml.is_cut_off:
+            return ""
+        prefix = self._xml.root_name.removesuffix(_ROOT)
+        body = "" if f"</{prefix}body" in self._xml.end else f"</{prefix}body>\n"
+        return f"\n{body}</{self._xml.root_name}>\n"
+
     def encoded(self, text: str) -> bytes:
         """Return the bytes of text; see `UnitFile.encoded`."""
         return self._xml.encoded(text)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from .checks import CorpusError
 from .pieces import Piece, UnitFile
 from .xml_pieces import XmlPieces, attributes_of, element_pattern, name_of, text_of
 
@@ -56,6 +57,15 @@ class _XmlCatalog(UnitFile):
         for name in self.target_attributes:
             target = attributes.get(name) or target
         return source, target
+
+    def missing_end(self) -> str:
+        """Refuse a catalog that is cut off; see `UnitFile.missing_end`."""
+        if self.xml.is_cut_off:
+            raise CorpusError(
+                f"{self.place}: found the end of the file without </{self.xml.root_name}>; "
+                "the file is cut off: fetch or export it again"
+            )
+        return ""
 
     def encoded(self, text: str) -> bytes:
         """Return the bytes of text; see `UnitFile.encoded`."""

@@ -37,6 +37,7 @@ _WRITTEN_PLACEHOLDER = re.compile(
     r"|%L?\d+|\$\w+|\$\{\w+\}",
     re.ASCII,
 )
+_UNFINISHED_TAG = re.compile(r"<[^>]*\Z")
 _PLACE_BETWEEN_WORDS = re.compile(r"(?<=\w)\0+(?=\w)")
 
 # Parts of XML. Each can match in one way only, so that a file that is cut off takes no longer.
@@ -89,6 +90,11 @@ class XmlPieces:
         place: Its name in messages.
         root: The name of its outermost element.
         units: The names of the elements that are units.
+
+    Attributes:
+        is_cut_off: Whether the file ends before the end of its root, as far as it was read.
+        end: What the file has behind its last whole unit, if it is cut off.
+        root_name: The name of the outermost element, with its prefix if the file has one.
     """
 
     def __init__(self, path: str, place: str, root: str, units: Sequence[str]) -> None:
@@ -100,7 +106,9 @@ class XmlPieces:
         # In this encoding any bytes are text, and that text is these bytes.
         self._view = "latin-1"
         self._root_tag = ""
-        self._root_name = root
+        self.root_name = root
+        self.is_cut_off = False
+        self.end = ""
 
     def __iter__(self) -> Iterator[Piece]:
         """Yield the pieces in the order of the file.
@@ -148,12 +156,18 @@ class XmlPieces:
         """
         begun = next((match for match in self._units.finditer(rest) if match["begun"]), None)
         if begun is not None:
-            yield Piece(rest[: begun.start()])
+            self.end = rest[: begun.start()]
+            self.is_cut_off = True
+            yield Piece(self.end)
             yield Piece(rest[begun.start() :], number)
             return
-        yield Piece(rest)
-        if f"</{self._root_name}" not in rest:
-            yield Piece("", number)
+        self.is_cut_off = f"</{self.root_name}" not in rest
+        if not self.is_cut_off:
+            yield Piece(rest)
+            return
+        self.end = _UNFINISHED_TAG.sub("", rest)
+        yield Piece(self.end)
+        yield Piece(rest[len(self.end) :], number)
 
     def encoded(self, text: str) -> bytes:
         """Return text of pieces as the bytes that the file has."""
@@ -182,8 +196,8 @@ class XmlPieces:
         # entity can be made to fill the memory.
         from xml.etree.ElementTree import ParseError, fromstring
 
-        if not piece.text:
-            description = Unquoted(f"the end of the file without </{self._root_name}>")
+        if not piece.text or (self.is_cut_off and not self._units.match(piece.text)):
+            description = Unquoted(f"the end of the file without </{self.root_name}>")
             advice = "The file is cut off: fetch or export it again."
             raise self._bad_unit(piece, description, "a unit, or that end", advice)
         try:
@@ -197,7 +211,7 @@ class XmlPieces:
             raise self._bad_unit(piece, description, self._encoding, advice) from None
         text = _REFERENCES.sub(_allowed_references, text)
         try:
-            return fromstring(f"{self._root_tag}{text}</{self._root_name}>")[0]
+            return fromstring(f"{self._root_tag}{text}</{self.root_name}>")[0]
         except ParseError as error:
             reason = str(error).partition(": line ")[0]
             description = Unquoted(f"invalid XML ({reason})")
@@ -255,7 +269,7 @@ class XmlPieces:
             advice = f"Export the file as {self._root.upper()}."
             raise bad_value(self._place, None, None, description, expected, advice)
         self._root_tag = root[0].removesuffix("/>").removesuffix(">") + ">"
-        self._root_name = re.split(r"[\s/>]", root[0][1:])[0]
+        self.root_name = re.split(r"[\s/>]", root[0][1:])[0]
 
 
 def _encoding_of(start: bytes) -> str:

@@ -92,7 +92,7 @@ def write_filtered(target: Path, units: UnitFile, decisions: Iterable[Decision])
                 space = text[len(content) :]
                 text = content
             output.write(units.encoded(text))
-        output.write(units.encoded(space))
+        output.write(units.encoded(units.missing_end() or space))
 
 
 def _texts(units: UnitFile, decisions: Iterable[Decision]) -> Iterator[tuple[str | None, bool]]:

@@ -2,10 +2,12 @@
 
 import gzip
 import re
+from xml.etree import ElementTree
 
 import pytest
 
 from modeling_tmde import TmdeError
+from tmde.data import CorpusError
 from tmde.data.tables import find_tables
 from tmde.data.unit_files import open_units
 from tmde.documents.filtered_files import Decision, filtered_file, write_filtered
@@ -185,3 +187,35 @@ def test_what_is_filtered_and_what_is_written_anew(tmp_path):
     assert filtered_file([paths["a.po"]], tmp_path / "new.po") is not None
     with pytest.raises(TmdeError, match="expected a source of the same format"):
         filtered_file([paths["a.tmx"]], tmp_path / "new.po")
+
+
+CUTS = [
+    "</body>",
+    "ody>\n</tmx>",
+    "</tmx>",
+    "mx>\n<!--",
+    "</tu>\n  </body>",
+    '<tuv xml:lang="de"><seg>Drei',
+]
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_memory_that_is_cut_off_is_closed(cut, tmp_path):
+    path = tmp_path / "a.tmx"
+    text = MEMORY.format(encoding="UTF-8")
+    path.write_text(text[: text.rindex(cut)], "utf-8")
+    content = filtered(path, [decision(1), decision(2)])
+    assert content.startswith(text[: text.index('<tu tuid="3"')].rstrip().encode())
+    root = ElementTree.fromstring(content)
+    numbers = [unit.get("tuid") for unit in root.iter("tu")]
+    assert numbers in (["1", "2"], ["1", "2", "3"])
+    assert [child.tag for child in root] == ["header", "body"]
+
+
+def test_a_catalog_that_is_cut_off_is_refused(tmp_path):
+    path = tmp_path / "a.ts"
+    message = "<message><source>a</source><translation>b</translation></message>"
+    path.write_text(f'<TS version="2.1" language="de"><context><name>x</name>{message}')
+    with pytest.raises(CorpusError, match="</TS>; the file is cut off"):
+        filtered(path, [])
+    assert not (tmp_path / "new.ts").exists()

@@ -93,7 +93,7 @@ class RowCleaner:
     text that matches the fewest others is removed, until all match. A row needs two. Rows whose
     texts repeat earlier ones, except for case, digits and punctuation, are duplicates.
 
-    A cleaner remembers all rows that it has seen: some 80 bytes for every two languages of a row.
+    A cleaner remembers all rows that it has seen: some 100 bytes for every two languages of a row.
 
     Args:
         embedder: The model whose cosines tell translations from other texts.
@@ -145,7 +145,7 @@ class RowCleaner:
             self.words,
             Placeholders(placeholders),
         )
-        self._known_pairs: set[int] = set()  # hashes of the texts of rows
+        self._rows_of_pairs: dict[int, int] = {}  # the first row with two texts, by their hash
         self._length_ratios: dict[LanguagePair, list[float]] = defaultdict(list)
 
     def clean(self, rows: Iterable[Mapping[str, str | None]]) -> Iterator[CheckedRow]:
@@ -352,12 +352,14 @@ class RowCleaner:
         keys = {language: near_duplicate_key(text) for language, text in row.translation.items()}
         for languages in itertools.combinations(sorted(keys), 2):
             pair_hashes.add(hash((languages, keys[languages[0]], keys[languages[1]])))
-        if pair_hashes <= self._known_pairs:
-            kept_languages = tuple(row.translation)
-            finding = Finding(Reason.DUPLICATE, kept_languages, 1.0, "repeats an earlier row")
+        if pair_hashes <= self._rows_of_pairs.keys():
+            languages = tuple(row.translation)
+            earlier_row = max(self._rows_of_pairs[pair_hash] for pair_hash in pair_hashes)
+            detail = f"repeats row {earlier_row}"
+            row.findings.append(Finding(Reason.DUPLICATE, languages, 1.0, detail, earlier_row))
             row.translation.clear()
-            row.findings.append(finding)
-        self._known_pairs |= pair_hashes
+        for pair_hash in pair_hashes:
+            self._rows_of_pairs.setdefault(pair_hash, row.number)
 
 
 def _no_words(words: Sequence[str]) -> float:

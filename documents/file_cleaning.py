@@ -263,7 +263,7 @@ def _counted_rows(
         report.texts.update(checked.original.keys())
         report.reasons.update(reasons)
         if reasons and write_removed is not None:
-            write_removed(_removed_row(checked, rows[checked.number - 1]))
+            write_removed(_removed_row(checked, rows))
         if checked.is_kept:
             report.kept += 1
             if reasons:
@@ -324,21 +324,26 @@ def _check_languages(
         )
 
 
-def _removed_row(checked: CheckedRow, source_row: Row) -> Row:
+def _removed_row(checked: CheckedRow, rows: Dataset) -> Row:
     """Return what the file of removed texts says about a row.
 
     Args:
         checked: The row.
-        source_row: The same row with its file, its number there and its document.
+        rows: All rows with their files, their numbers there and their documents.
     """
+    source_row = rows[checked.number - 1]
     findings = []
     for finding in checked.findings:
+        detail = finding.detail
+        if finding.earlier_row is not None:
+            earlier_row = rows[finding.earlier_row - 1]
+            detail = f"repeats {earlier_row[SOURCE_FILE]}, row {earlier_row[SOURCE_ROW]}"
         findings.append(
             {
                 "reason": finding.reason.value,
                 "languages": list(finding.languages),
                 "score": round(finding.score, _DECIMALS),
-                "detail": finding.detail,
+                "detail": detail,
             }
         )
     row: Row = {

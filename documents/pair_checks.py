@@ -40,7 +40,6 @@ _CODE = re.compile(
 # All that these alternatives match has one of these signs.
 _SIGN_OF_CODE = re.compile(r"[@<&{$%\\/~_\d]|-[a-zA-Z]|[a-zA-Z]\.[a-zA-Z]")
 _SIGNS_OF_WORDS = "+#\u266d\u266f"  # C++, C#, and flat and sharp keys of music
-_FEW_WORDS = 5
 # The letter that chooses an item of a menu: "&File", "_File", "~File", "文件(&F)".
 _MARKED_LETTER = re.compile(r"\(&\w\)|[&~](?=\w)")
 # Longer texts are compared by their first words, because the comparison takes quadratic time.
@@ -176,20 +175,17 @@ def log_length_ratio(first: str, second: str) -> float:
 def near_duplicate_key(text: str) -> str:
     """Return what near-duplicates have in common: the words, without case, mnemonics and signs.
 
-    Numbers that stand alone count in texts of fewer than five words. Digits and signs that belong
-    to a word always count.
+    Numbers count, and so do signs that belong to a word.
 
     Example:
         >>> near_duplicate_key("_See the table on page 12.")
-        'see the table on page'
-        >>> near_duplicate_key("Color 1"), near_duplicate_key("C++")
-        ('color 1', 'c++')
+        'see the table on page 12'
+        >>> near_duplicate_key("C++")
+        'c++'
     """
     normalized = unicodedata.normalize("NFKC", plain_text(without_mnemonics(text))).casefold()
     kept = _only(("L", "M", "N"), normalized, _SIGNS_OF_WORDS)
-    words = [word for word in kept.split() if word.strip(_SIGNS_OF_WORDS)]
-    with_letters = [word for word in words if word[0].isalpha() or has_letters(word)]
-    return " ".join(with_letters if len(with_letters) >= _FEW_WORDS else words)
+    return " ".join(word for word in kept.split() if word.strip(_SIGNS_OF_WORDS))
 
 
 # ---- Text without code

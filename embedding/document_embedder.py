@@ -253,7 +253,7 @@ class DocumentEmbedder(SentenceTransformer):
         prompts: The prompts by name.
 
     Raises:
-        TmdeError: The model is a name (use `from_pretrained`), the tokenizer is missing, the pooling
+        TmdeError: The model is a name (use `from_pretrained`), there is no tokenizer, the pooling
             is unknown, `max_length` leaves no room for text, the settings for long documents
             conflict, or a density was fitted to vectors of another size.
 

@@ -58,7 +58,7 @@ def evaluate_captions(
     seeds: Sequence[int] = (0, 1, 2),
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Measure how well images are found by captions, and captions by images (004, section 3.1.2).
+    """Measure how well captions find images and images find captions (Conneau, 2019).
 
     Two linear maps, of the vectors of captions and of the features of images, are trained by a
     ranking loss. The epoch with the best sum of recalls on dev is tested. The test images are

@@ -113,10 +113,10 @@ def evaluate_classification(
     seeds: Sequence[int] = (0, 1, 2),
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Measure the accuracy of every source and target language.
+    """Measure classification accuracy for every source and target language.
 
-    Each classifier is trained on train splits and tuned on dev splits, before the labels of a test
-    split are read. A representation that is fitted is fitted on the train texts.
+    Each classifier is trained on train splits and tuned on dev splits before the labels of a test
+    split are read. A representation that needs fitting is fitted on the train texts.
 
     Args:
         data: Splits `train`, `dev` and `test_split` of the languages; `dev` where the protocol

@@ -84,7 +84,7 @@ def correlate_tasks(
     seed: int = 0,
     tasks: Sequence[str] | None = None,
 ) -> TaskCorrelations:
-    """Correlate the results of probing tasks with those of other tasks over systems.
+    """Correlate probing results with the results of other tasks, over systems.
 
     The result of a task is the mean over all its cells. Baselines such as TF-IDF have no vectors of
     a fixed length and are left out. Results that occur in several evaluations count once.

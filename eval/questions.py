@@ -23,11 +23,11 @@ def evaluate_questions(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Measure precision at 1 of finding the paragraph of each question.
+    """Measure how often the paragraph that answers a question ranks first.
 
-    Questions of each language search the paragraphs of each language: of their own, and of every
-    other. The candidates are the different paragraphs of a language. A paragraph that ties with t
-    others for the first place counts 1 / (t + 1) (see [`~tmde.documents.ranks.TiedRanks`]).
+    Questions of each language search the paragraphs of their own language and of every other. The
+    candidates are the distinct paragraphs of a language. A paragraph that ties with t others for
+    first place counts 1 / (t + 1) (see [`~tmde.documents.ranks.TiedRanks`]).
 
     Args:
         data: Questions and paragraphs.

@@ -86,7 +86,7 @@ class SectionTexts:
 
 
 def markdown_report(results: Sequence[TaskResult]) -> str:
-    """Return a report in Markdown, with a section per task.
+    """Return a report in Markdown with one section per task.
 
     A section holds scores and baselines, provenance, further measures, a matrix of all cells per
     system, and how they were measured.

@@ -301,10 +301,10 @@ def group_cells(cells: Sequence[Cell]) -> dict[str, list[int]]:
 
 
 def summarize(cells: Sequence[Cell]) -> dict[str, float]:
-    """Return the means over cells of thesis 4.4.2.
+    """Return the means `Same`, `Cross` and `All` over cells (Li, 2021, section 4.4.2).
 
-    `Same` is over the cells with source = target, `Cross` over those with source != target, and
-    `All` over all cells.
+    `Same` averages the cells with source = target, `Cross` those with source != target, and `All`
+    all cells.
     """
     return same_cross(pairs_of(cells), values_of(cells))
 

@@ -107,7 +107,7 @@ def evaluate_retrieval(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Measure precision at 1 of finding each text's translation, for all ordered language pairs.
+    """Measure translation retrieval (precision at 1) for all ordered language pairs.
 
     The pool of a pair is the rows that have both languages and repeat no text of either. Its source
     texts are the queries; the candidates are its target texts. A translation that ties with t other

@@ -133,13 +133,12 @@ def compare(
     seed: int = 0,
     each_cell: bool = False,
 ) -> list[Difference]:
-    """Return the differences of two systems on one task in `Same`, `Cross` and `All`.
+    """Compare two systems on one task: the differences in `Same`, `Cross` and `All`.
 
-    The p-value comes from approximate randomization (Noreen 1989; Riezler and Maxwell 2005 for the
-    comparison of systems): how often randomly exchanging the two systems' outcomes, item by item,
-    gives a difference at least as large. For correlations, the ranks of the measured similarities
-    are exchanged, because the similarities of two systems may have different scales. It is not
-    corrected for multiple comparisons.
+    p-values come from approximate randomization (Noreen, 1989; Riezler and Maxwell, 2005): how
+    often randomly exchanging the two systems' outcomes, item by item, gives a difference at least
+    as large. For correlations, ranks are exchanged, because two systems may have different scales.
+    They are not corrected for multiple comparisons.
 
     Args:
         a: The result of the first system.

@@ -49,7 +49,7 @@ class AlignedConfig(EmbedderConfig):
 
     Raises:
         ValueError: The kind of encoder or one of its settings is unknown, or a language is not in
-        `languages`.
+            `languages`.
 
     Example:
         ```python

@@ -47,7 +47,7 @@ class TmdeEncoderConfig(EmbedderConfig):
 
     Raises:
         ValueError: A name is unknown, sizes do not fit together, or a pivot language is not in
-        `languages`.
+            `languages`.
 
     Example:
         ```python

@@ -59,7 +59,7 @@ class LaserConfig(EmbedderConfig):
 
     Raises:
         ValueError: A size is not positive, sizes do not fit together, a setting is unknown, a
-        language is named twice, or a pivot language is not in `languages`.
+            language is named twice, or a pivot language is not in `languages`.
 
     Example:
         ```python

@@ -183,7 +183,7 @@ class AlignedModel(AlignedPreTrainedModel):
 
         Raises:
             ValueError: `language_ids` are missing or out of range, there are no `input_ids`, or the
-            mask does not fit.
+                mask does not fit.
         """
         if inputs_embeds is not None:
             raise TmdeError(

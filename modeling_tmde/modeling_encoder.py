@@ -143,7 +143,7 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
 
         Raises:
             ValueError: Both or neither of `input_ids` and `inputs_embeds` are given, a mask or
-            positions do not fit them, or the input is too long.
+                positions do not fit them, or the input is too long.
         """
         inputs = check_packable_inputs(
             input_ids, inputs_embeds, attention_mask, position_ids, self.config

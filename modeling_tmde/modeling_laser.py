@@ -96,7 +96,7 @@ class LaserModel(TmdeSequenceReader, LaserPreTrainedModel):
 
         Raises:
             ValueError: Both or neither of `input_ids` and `inputs_embeds` are given, the mask does
-            not fit, or a text has no token.
+                not fit, or a text has no token.
         """
         inputs = check_inputs(input_ids, inputs_embeds, attention_mask)
         if attention_mask is None:

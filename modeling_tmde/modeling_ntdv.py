@@ -206,7 +206,7 @@ class NtdvModel(NtdvPreTrainedModel):
 
         Raises:
             ValueError: `language_ids` are missing or out of range, both or neither of `input_ids`
-            and `inputs_embeds` are given, or the mask does not fit or leaves a text empty.
+                and `inputs_embeds` are given, or the mask does not fit or leaves a text empty.
         """
         check_inputs(input_ids, inputs_embeds, attention_mask)
         if inputs_embeds is None:

@@ -604,7 +604,7 @@ class EmbeddingSeq2Seq(EmbedderPreTrainedModel, GenerationMixin):
 
         Raises:
             ValueError: There is nothing to decode, embeddings have the wrong shape, or the target
-            language is missing, unknown, or not a pivot language.
+                language is missing, unknown, or not a pivot language.
         """
         if encoder_outputs is None:
             batch_size = self._source_batch_size(inputs, **kwargs)

@@ -144,7 +144,7 @@ class Objective(nn.Module):
     can be tested by hand.
 
     Args:
-        weight: Factor of this loss in the total.
+        weight: The factor of this loss in the total.
 
     Example:
         ```python
@@ -154,8 +154,6 @@ class Objective(nn.Module):
 
 
         class MeanDistance(EmbeddingObjective):
-            """The mean distance of translations, for pairs of languages."""
-
             def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
                 loss = (embeddings[0] - embeddings[1]).norm(dim=-1).sum()
                 return ObjectiveOutput(loss, {"loss": loss.detach()})
@@ -207,8 +205,6 @@ class EmbeddingObjective(Objective):
 
 
         class MeanDistance(EmbeddingObjective):
-            """The mean distance of translations, for pairs of languages."""
-
             def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
                 loss = (embeddings[0] - embeddings[1]).norm(dim=-1).sum()
                 return ObjectiveOutput(loss, {"loss": loss.detach()})

@@ -67,7 +67,7 @@ class Distillation(Objective):
 
     Raises:
         TmdeError: There is no teacher, the share is not in (0, 1], or the number of prompts or
-        revisions differs from the number of teachers.
+            revisions differs from the number of teachers.
 
     Example:
         ```python

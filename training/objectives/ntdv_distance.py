@@ -1,5 +1,4 @@
-"""The distance cost of cNV (Li, 2021, eq. 3.6-3.8), for every ordered pair of languages in a row.
-"""
+"""The distance cost of cNV: translations nearer than other sentences, by squared distances."""
 
 import itertools
 
@@ -19,8 +18,7 @@ from tmde.training.objectives.sampling import draw_other_rows
 class NtdvDistance(Objective):
     """Pull context vectors of translations together and keep other sentences at a margin.
 
-    The distance cost of cNV (Li's thesis, eq. 3.6-3.8), for every ordered pair of languages of a
-    row.
+    The distance cost of cNV (Li, 2021, eq. 3.6-3.8), for every ordered pair of languages in a row.
 
     `|.|` is the Frobenius norm of the matrix of context vectors. With `k_j = |P_a - P_b|^2 - |P_a -
     P_b_j|^2` and `l_j = max(0, margin + margin * k_j / (2 * v + 1))`, a row costs `sum_j l_j` for a

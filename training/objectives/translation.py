@@ -118,7 +118,7 @@ class TranslationObjective(Objective):
 
     Raises:
         TmdeError: The smoothing or a share is out of range, the sampled vocabulary is empty, or
-        there is no target.
+            there is no target.
 
     Example:
         ```python

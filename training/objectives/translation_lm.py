@@ -53,15 +53,13 @@ class TranslationLanguageModel(MaskedLanguageModel):
 
         from tmde import TmdeEncoderConfig, TmdeEncoderForMaskedLM, TranslationLanguageModel
 
-        model = TmdeEncoderForMaskedLM(
-            TmdeEncoderConfig(vocab_size=1000, d_model=64, encoder_layers=2, encoder_attention_heads=4)
-        )
-        model.config.mask_token_id = 4
+        config = TmdeEncoderConfig(vocab_size=1000, d_model=64, mask_token_id=4)
+        model = TmdeEncoderForMaskedLM(config)
         input_ids = torch.randint(5, 1000, (2, 8, 12))  # (languages, rows, length)
         attention_mask = torch.ones_like(input_ids)
 
         objective = TranslationLanguageModel()
-        masked = objective.mask(input_ids, attention_mask, model.config)
+        masked = objective.mask(input_ids, attention_mask, config)
         encoded = model.model(masked.input_ids, masked.attention_mask, masked.position_ids)
         hidden = model.head(encoded.token_states.flatten(0, 1)[masked.places])
         output = objective(hidden, model.lm_head.weight, masked.targets)

@@ -68,15 +68,13 @@ class UnifiedGenerativeTask(MaskingObjective):
 
         from tmde import TmdeEncoderConfig, TmdeEncoderForMaskedLM, UnifiedGenerativeTask
 
-        model = TmdeEncoderForMaskedLM(
-            TmdeEncoderConfig(vocab_size=1000, d_model=64, encoder_layers=2, encoder_attention_heads=4)
-        )
-        model.config.mask_token_id = 4
+        config = TmdeEncoderConfig(vocab_size=1000, d_model=64, mask_token_id=4)
+        model = TmdeEncoderForMaskedLM(config)
         input_ids = torch.randint(5, 1000, (2, 8, 12))  # (languages, rows, length)
         attention_mask = torch.ones_like(input_ids)
 
         objective = UnifiedGenerativeTask()
-        masked = objective.mask(input_ids, attention_mask, model.config)
+        masked = objective.mask(input_ids, attention_mask, config)
         shown = masked.input_ids.flatten(0, 1)
         embeddings = model.model(shown, attention_mask.flatten(0, 1)).pooler_output
         hidden = model.head(embeddings).unflatten(0, (2, 8))

@@ -88,8 +88,8 @@ def align_documents(
         embedder = DocumentEmbedder.from_pretrained()
         german = embedder.encode(["Die Brücke ist gesperrt.", "Morgen regnet es."])
         english = embedder.encode(["It will rain tomorrow.", "The bridge is closed."])
-        pairs = align_documents(german, english)
-        print(pairs.first, pairs.second, pairs.scores)
+        for pair in align_documents(german, english):
+            print(pair.first, pair.second, pair.score)
         ```
     """
     check_scoring(scoring, k)

@@ -222,14 +222,14 @@ class Calibration(pydantic.BaseModel):
             value = getattr(embedder, name)
             if value != expected:
                 raise TmdeError(
-                    f"{name}: found {value!r}, expected {expected!r}, with which the model was "
-                    "calibrated; run `tmde calibrate` with yours and give its file"
+                    f"{name}: found {value!r}, expected {expected!r}, the value that the "
+                    "model was calibrated with; run `tmde calibrate` with yours and pass its file"
                 )
         differences = np.abs(np.subtract(probe_cosines(embedder), self.probe_cosines))
         if differences.max() > _SAME_MODEL:
             raise TmdeError(
-                "The calibration is that of another model; run `tmde calibrate` with yours and "
-                "give its file"
+                "The calibration belongs to another model; run `tmde calibrate` with yours and "
+                "pass its file"
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:

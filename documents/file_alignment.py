@@ -300,11 +300,11 @@ def _check_purpose(
         )
     if pairs is not None and (output is not None or rows is None):
         raise TmdeError(
-            "Known pairs need rows=FILE, and no output: they are neither searched nor written"
+            "Known pairs need rows=FILE and no output: only their sentences are aligned"
         )
     if needs_probabilities and rows is None:
         raise TmdeError(
-            "Probabilities need rows=FILE, because they are those of sentences; or leave out "
+            "Probabilities need rows=FILE, because only sentences have them; or leave out "
             "min_probability, share and calibration"
         )
 
@@ -389,8 +389,8 @@ def _pair_documents(
     if doubtful and not min_distinctness and threshold is None:
         report.notes.append(
             f"Pairs with a distinctness below {CLEAR_DISTINCTNESS:g}: {doubtful:,} of "
-            f"{report.pairs:,}. Such pairs of long documents are often wrong; a limit "
-            "(min_distinctness, --min-distinctness) leaves them out"
+            f"{report.pairs:,}. Such pairs of long documents are often wrong; leave them out with "
+            "min_distinctness (--min-distinctness)"
         )
     if not candidates and threshold is not None:
         warn_of_threshold(threshold)

@@ -228,7 +228,7 @@ def clean_files(
     if unknown and not judge_anyway:
         report.notes.append(
             f"Pairs with {' or '.join(unknown)} were checked for everything except their meaning "
-            "(no-translation), because the model was not trained on it"
+            "(no-translation), because the model was not trained on this language"
         )
     return report
 
@@ -288,11 +288,11 @@ def _check_output_is_meant(output: str | os.PathLike[str] | None, report_only: b
     """Raise `TmdeError` unless there is either an output or nothing to remove."""
     if report_only and output is not None:
         raise TmdeError(
-            f"report_only: found it beside the output {output}, expected one of them: nothing is "
-            "removed, so there is nothing to write; findings go to `removed`"
+            f"report_only: found it together with output {output}, expected one of them: a report "
+            "removes nothing, so it has no output; findings go to `removed`"
         )
     if output is None and not report_only:
-        raise TmdeError("output: found none, expected a file; or give report_only to only report")
+        raise TmdeError("output: found none, expected a file; or set report_only")
 
 
 def _reasons_without(skip: Sequence[str]) -> list[Reason]:

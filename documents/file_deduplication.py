@@ -220,8 +220,8 @@ def _check_unset(**for_translations: Any) -> None:
     for name, value in for_translations.items():
         if value is not None:
             raise TmdeError(
-                f"{name}: found {value!r} without across_languages; only translations are found by "
-                "a model and by the languages of the documents"
+                f"{name}: found {value!r} without across_languages, expected both or neither: only "
+                "translations need a model and languages"
             )
 
 

@@ -210,7 +210,7 @@ def open_index(folder: str | Path, model: str | None, loading: Mapping[str, Any]
     if model in PACKAGED_FOLDERS and has_packaged and model != index.model_name:
         raise TmdeError(
             f"{folder}: was made with the model {index.model_name}, and --model is {model}; "
-            "vectors of two models cannot be compared: make another index by "
+            "vectors of two models can't be compared: create another index with "
             f"`tmde index FILE -o NEW_FOLDER -m {model}`"
         )
     # Raises if the index was made of vectors, without a model.

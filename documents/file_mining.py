@@ -202,7 +202,7 @@ def mine_files(
         pairs = pairs[: best_quality.found]  # The best pairs come first.
         notes.append(
             f"threshold={best_threshold:.6g} has the highest F1 on {gold}: {best_quality.f1:.4f}; "
-            "apply it to another list for a fair figure"
+            "measure it on another list for an unbiased score"
         )
     probabilities = None
     if model_calibration is not None:
@@ -251,9 +251,7 @@ def _open_embedder(
     if judge_anyway or not unknown:
         LanguageWatch(embedder).check_codes(unknown)
         return embedder
-    raise TmdeError(
-        f"{describe_unknown(embedder, unknown)} To mine nevertheless, give judge_anyway=True"
-    )
+    raise TmdeError(f"{describe_unknown(embedder, unknown)} To mine anyway, set judge_anyway=True")
 
 
 def _model_of_vectors(

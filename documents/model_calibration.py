@@ -58,13 +58,14 @@ class CalibrationReport:
     def sentences(self) -> list[str]:
         """Return the report as sentences for people."""
         measured = (
-            "Fitted to four fifths of the rows, measured on the others: expected calibration error "
-            f"{self.error:.3f}"
+            "Expected calibration error, fitted to four fifths of the rows and measured on the "
+            f"rest: {self.error:.3f}"
         )
         if not math.isnan(self.precision):
             measured += (
-                f"; a least probability of {_STATED_PROBABILITY} keeps {self.recall:.1%} of the "
-                f"right pairs, and {self.precision:.1%} of what it keeps is right"
+                f"; pairs with a probability of {_STATED_PROBABILITY} or more include "
+                f"{self.recall:.1%} of the correct pairs, and {self.precision:.1%} of them are "
+                "correct"
             )
         languages = ", ".join(self.calibration.languages)
         return [measured, f"{self.calibration.pairs:,} pairs of {languages} -> {self.output}"]

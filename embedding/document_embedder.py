@@ -87,7 +87,7 @@ _GROUP_TEXTS = 4096
 _GROUP_CHARACTERS = 2**22
 _PROGRESS_BAR_FROM = 2000  # texts
 
-_SEVERAL_PROCESSES = "several processes embed one file by torchrun, see `tmde embed --help`"
+_SEVERAL_PROCESSES = "to embed a file with several processes, see `tmde embed --help`"
 # Arguments that only SentenceTransformer.encode takes: the value that changes nothing, which the
 # functions of sentence-transformers pass, and what to do instead of any other.
 _INSTEAD = {
@@ -95,7 +95,7 @@ _INSTEAD = {
     "chunk_size": (None, _SEVERAL_PROCESSES),
     "output_value": (
         "sentence_embedding",
-        "outputs of all tokens are embedder(embedder.preprocess(texts))['token_embeddings']",
+        "for token outputs, use embedder(embedder.preprocess(texts))['token_embeddings']",
     ),
 }
 
@@ -1001,7 +1001,7 @@ class DocumentEmbedder(SentenceTransformer):
         if not isinstance(batch, Mapping):
             raise TypeError(
                 f"batch: found {type(batch).__name__}, expected rows by column, as Dataset.map "
-                "gives them; texts are embedded by encode()"
+                "passes them; to embed texts, use encode()"
             )
         if isinstance(batch.get("input_ids"), torch.Tensor):
             return super().__call__(batch, **options)
@@ -1086,7 +1086,7 @@ class DocumentEmbedder(SentenceTransformer):
         if not self.model.name_or_path:
             raise TmdeError(
                 "decode: found a model without a folder; open the embedder with "
-                "DocumentEmbedder.from_pretrained(folder), because the decoder is there"
+                "DocumentEmbedder.from_pretrained(folder), which contains the decoder"
             )
         revision = getattr(self.model.config, "_commit_hash", None)
         model = open_decoder(self.model.name_or_path, revision)

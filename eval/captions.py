@@ -154,7 +154,7 @@ class _Projections(nn.Module):
 def ranking_loss(
     captions: torch.Tensor, images: torch.Tensor, image_numbers: torch.Tensor, margin: float
 ) -> torch.Tensor:
-    """Return the pairwise ranking loss of a batch (004, section 3.1.2).
+    """Return the pairwise ranking loss of a batch (Conneau, 2019, section 3.1.2).
 
     The negatives of a caption are the images of the batch that are not its own, and those of an
     image the captions of other images.

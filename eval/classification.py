@@ -3,12 +3,13 @@
 `evaluate_classification` measures every X-Y cell, a classifier trained on language X and tested on
 language Y:
 
-- Evaluation I of thesis 4.3.3 (English-Y): `train_languages=["en"]`;
+- Evaluation I of Li (2021, section 4.3.3) (English-Y): `train_languages=["en"]`;
 - Evaluation II (X-Y): all languages, the default;
 - Evaluation III (bilingual): the two languages of the model, as `train_languages` and
   `test_languages`.
 
-`tmde.eval.results.summarize` turns the cells into `Same`, `Cross` and `All` (thesis 4.4.2).
+`tmde.eval.results.summarize` turns the cells into `Same`, `Cross` and `All`
+(Li, 2021, section 4.4.2).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def plan_protocol(
     """Plan which languages are used for training, tuning and testing.
 
     - `zero-shot`: one classifier a source language, the same for all targets; nothing of a target
-      but its test set is used (thesis 4.3.3; Yu et al., 2018, 5.2).
+      but its test set is used (Li, 2021, section 4.3.3; Yu et al., 2018, 5.2).
     - `targeted`: one classifier for each source and target (Yu et al., 2018, 5.2).
     - `leave-one-out`: one classifier for each target, trained on all other languages (Yu et al.,
       2018, 5.2), tuned as `PROTOCOLS` says.

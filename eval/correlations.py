@@ -1,4 +1,4 @@
-"""Correlations of probing tasks with other tasks, over encoders (004, figure 3.11)."""
+"""Correlations of probing tasks with other tasks, over encoders (Conneau, 2019, figure 3.11)."""
 
 from __future__ import annotations
 

@@ -256,8 +256,8 @@ class TaskResult:
             `sentence-alignment`, `contrast`, `geometry`, `similarity` or `captions`.
         cells: The numbers, all of one metric.
         intervals: The bootstrap confidence intervals of the means `Same`, `Cross` and `All`.
-        folds: `Cross` in each of the ten folds of thesis 4.6, or of the six of 3.3; empty if they
-            were not run.
+        folds: `Cross` in each of the ten folds of Li (2021, section 4.6), or of the six of section
+            3.3; empty if they were not run.
         settings: What decided the numbers beside data and system: head, scoring, seeds ...
         data: The fingerprint, the provenance and the numbers of rows of the data.
         system_fingerprint: The fingerprint of the system.
@@ -293,7 +293,7 @@ class TaskResult:
 
 
 def group_cells(cells: Sequence[Cell]) -> dict[str, list[int]]:
-    """Return the positions of the cells of `Same`, `Cross` and `All` (thesis 4.4.2).
+    """Return the positions of the cells of `Same`, `Cross` and `All` (Li, 2021, section 4.4.2).
 
     Empty groups are left out.
     """

@@ -50,8 +50,8 @@ class Difference:
         difference: b - a.
         interval: The bootstrap confidence interval of the difference.
         p: The p-value of the two-sided approximate randomization test over items.
-        fold_p: The p-value of the two-sided paired t-test over the ten folds of thesis 4.6
-            (`Cross` only); None if they were not run.
+        fold_p: The p-value of the two-sided paired t-test over the ten folds of Li (2021, section
+            4.6), for `Cross` only; None if they were not run.
     """
 
     task: str
@@ -65,7 +65,7 @@ class Difference:
 
 
 def paired_t_test(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return the two-sided p of the paired t-test of thesis 4.6.
+    """Return the two-sided p of the paired t-test of Li (2021, section 4.6).
 
     The null hypothesis is that the means over the folds are equal. Pairs of folds share documents
     (train and test halves are exchanged), so their differences are not fully independent. The

@@ -301,7 +301,7 @@ class EmbeddingSystem:
         raise TmdeError(
             f"{self.name}: found a vector that is not finite for text {damaged_rows[0]}, and for "
             f"{len(damaged_rows)} of {len(vectors)} texts in all. "
-            "Is the checkpoint damaged, or its dtype too small?"
+            "Is the checkpoint damaged, or its dtype too narrow?"
         )
 
 

@@ -180,8 +180,8 @@ class TranslatedTfidf:
         """
         if language is None or fit_language is None:
             raise TaskError(
-                f"{self.name} measures classification alone: found texts without their language, "
-                "which it has to know to translate them"
+                f"{self.name} works for classification only: found texts without a language, "
+                "which it needs to translate them"
             )
         vectorizer = TfidfVectorizer(max_features=self.WORDS, dtype=np.float32)
         translated_fit_on = self._translate(fit_on, fit_language)

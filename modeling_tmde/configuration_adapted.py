@@ -89,7 +89,7 @@ class AdaptedConfig(EmbedderConfig):
 
         encoder = BertConfig(vocab_size=8000, hidden_size=128, num_hidden_layers=2)
         encoder.num_attention_heads = 2
-        config = AdaptedConfig(encoder_config=encoder, pooling="mean", languages=["de", "en"])
+        config = AdaptedConfig(encoder_config=encoder, pooling="mean")
         model = AdaptedModel(config)
         ```
     """

@@ -32,7 +32,7 @@ class BagConfig(EmbedderConfig):
         ```python
         from modeling_tmde import BagModel, BagConfig
 
-        config = BagConfig(vocab_size=32_000, d_model=256, languages=["de", "en"])
+        config = BagConfig(vocab_size=32_000, d_model=256, languages=["de", "en", "es"])
         model = BagModel(config)
         ```
     """

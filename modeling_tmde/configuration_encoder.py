@@ -53,7 +53,7 @@ class TmdeEncoderConfig(EmbedderConfig):
         ```python
         from modeling_tmde import TmdeEncoderConfig, TmdeEncoderModel
 
-        config = TmdeEncoderConfig(vocab_size=8000, d_model=256, languages=["de", "en"])
+        config = TmdeEncoderConfig(vocab_size=8000, d_model=256, languages=["de", "en", "es"])
         model = TmdeEncoderModel(config)
         ```
     """

@@ -111,7 +111,7 @@ def train_recipe(
         ```python
         from tmde import load_recipe, train_recipe
 
-        recipe = load_recipe("quickstart", {"max_steps": 3, "data.train": "sample"})
+        recipe = load_recipe("quickstart", {"max_steps": 3, "max_rows": 1000})
         trainer = train_recipe(recipe, "runs/mine")
         ```
     """

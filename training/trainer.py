@@ -993,8 +993,8 @@ class TmdeTrainer(HubTrainer):
         steps = self.state.global_step - self._initial_global_step
         if self.recipe is None and 0 < self.state.global_step <= self.args.warmup_steps:
             logger.warning(
-                f"The run ended after {self.state.global_step:,} steps, in which the learning rate "
-                f"was still rising from 0 (warmup_steps={self.args.warmup_steps:g}): the model has "
+                f"The run ended after {self.state.global_step:,} steps, while the learning rate "
+                f"was still warming up (warmup_steps={self.args.warmup_steps:g}): the model has "
                 "hardly learned anything. Train longer, or lower warmup_steps."
             )
         samples = rows * self.state.max_steps / max(steps, 1)

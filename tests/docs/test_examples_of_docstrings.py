@@ -91,7 +91,9 @@ def folder(tmp_path_factory, spaced_tokenizer) -> Path:
     )
     small = {"d_model": 16, "embedding_dim": 12}
     models = {
-        "tmde": TmdeForConditionalGeneration(tiny_config(**vocabulary)),
+        "tmde": TmdeForConditionalGeneration(
+            tiny_config(max_position_embeddings=512, **vocabulary)
+        ),
         "bag": BagModel(BagConfig(d_model=16, **vocabulary)),
         "adapted": AdaptedForConditionalGeneration(
             AdaptedConfig(

@@ -60,7 +60,9 @@ class TranslationLanguageModel(MaskedLanguageModel):
 
         objective = TranslationLanguageModel()
         masked = objective.mask(input_ids, attention_mask, config)
-        encoded = model.model(masked.input_ids, masked.attention_mask, masked.position_ids)
+        encoded = model.model(
+            masked.input_ids, masked.attention_mask, position_ids=masked.position_ids
+        )
         hidden = model.head(encoded.token_states.flatten(0, 1)[masked.places])
         output = objective(hidden, model.lm_head.weight, masked.targets)
         ```

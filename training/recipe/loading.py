@@ -131,7 +131,7 @@ def _put_on_encoder(sections: Sections, name: str, encoder: str) -> None:
         sections["warm_start"] = {}
         logger.warning(
             f"Recipe {name} on {encoder}: the model is that of recipe adapted; sizes, tokenizer "
-            "and warm start are left out. If learning_rate is high for a pretrained encoder, set "
+            "and warm start are ignored. If learning_rate is high for a pretrained encoder, set "
             "encoder_learning_rate"
         )
     sections["model"]["encoder"] = str(encoder)

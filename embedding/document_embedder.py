@@ -212,51 +212,6 @@ class DocumentEmbedder(SentenceTransformer):
     with `precision="int8"` or `"uint8"` has a scale of its own. `output_value`, `pool` and
     `chunk_size` are not supported.
 
-    Args:
-        model: The loaded model. Of an encoder-decoder (T5, Marian, BART), only the encoder is used;
-            of a model with a head, only the body.
-        tokenizer: The model's tokenizer, fast or slow.
-        pooling: How token outputs become one vector: `"cls"` takes the first output, `"mean"`
-            averages over the tokens. `"max"`, `"mean_sqrt_len_tokens"`, `"weightedmean"`,
-            `"lasttoken"` and combinations joined by "+" work as in sentence-transformers. Default:
-            `"cls"` for the models of this package, `"mean"` for any other.
-        max_length: The longest input in tokens, special tokens included. Default: what model and
-            tokenizer can take; 750 for a model from the Hub that states no limit. A larger value is
-            lowered to that limit.
-        long_documents: What to do with a text of more than `window` tokens:
-
-            - `"truncate"`: cut it off at `max_length`, and warn.
-            - `"chunk"`: cut it into overlapping windows of `window` tokens.
-            - `"sentences"`: split it into sentences.
-            - `"punctuation"`: split it after every `.`, `!` and `?`. With `window=1`, this is the
-              splitting of Yu et al. (2018).
-            - `"words"`: cut it into overlapping windows of `window` words, as Yu et al. (2018) do
-              with 128 words.
-        window: The number of tokens, special tokens included, up to which a text is not split; for
-            `"words"`, the number of words. Default: `max_length`; 128 for `"words"`.
-        stride: The distance between the starts of two windows, in tokens, or in words for
-            `"words"`. Default: half a window. Sentences and windows of words that are longer than
-            `max_length` are cut into windows of tokens as well.
-        aggregation: How the vectors of the pieces become one: `"mean"`, `"max"` of each element, or
-            a mean weighted by a fitted `SentenceDensity` (the object, or the file of a saved one).
-        prompt: Text to put before every text and every piece of a split text, such as "query: " for
-            E5. Its tokens count toward `window` and `max_length`.
-        prompts: Prompts by name, for `encode(prompt_name=...)`. `encode_query` and
-            `encode_document` use those named "query" and "document". Default: `prompt` for both;
-            for documents, a prompt named "passage" or "corpus" if there is one.
-        later_modules: The sentence-transformers modules after the encoder: a Pooling, possibly
-            followed by others such as Dense and Normalize. `pooling` replaces the first of them.
-            Default: the pooling alone.
-
-    Attributes:
-        max_length: The longest input in tokens; 1,000,000,000 without a limit.
-        prompts: The prompts by name.
-
-    Raises:
-        TmdeError: The model is a name (use `from_pretrained`), there is no tokenizer, the pooling
-            is unknown, `max_length` leaves no room for text, the settings for long documents
-            conflict, or a density was fitted to vectors of another size.
-
     Example:
         ```python
         from tmde import DocumentEmbedder
@@ -281,6 +236,50 @@ class DocumentEmbedder(SentenceTransformer):
         prompts: Mapping[str, str] | None = None,
         later_modules: Sequence[nn.Module] = (),
     ) -> None:
+        """Make an embedder of a loaded model and its tokenizer.
+
+        Args:
+            model: The loaded model. Of an encoder-decoder (T5, Marian, BART), only the encoder is
+                used; of a model with a head, only the body.
+            tokenizer: The model's tokenizer, fast or slow.
+            pooling: How token outputs become one vector: `"cls"` takes the first output, `"mean"`
+                averages over the tokens. `"max"`, `"mean_sqrt_len_tokens"`, `"weightedmean"`,
+                `"lasttoken"` and combinations joined by "+" work as in sentence-transformers.
+                Default: `"cls"` for the models of this package, `"mean"` for any other.
+            max_length: The longest input in tokens, special tokens included. Default: what model
+                and tokenizer can take; 750 for a model from the Hub that states no limit. A larger
+                value is lowered to that limit.
+            long_documents: What to do with a text of more than `window` tokens:
+
+                - `"truncate"`: cut it off at `max_length`, and warn.
+                - `"chunk"`: cut it into overlapping windows of `window` tokens.
+                - `"sentences"`: split it into sentences.
+                - `"punctuation"`: split it after every `.`, `!` and `?`. With `window=1`, this is
+                  the splitting of Yu et al. (2018).
+                - `"words"`: cut it into overlapping windows of `window` words, as Yu et al. (2018)
+                  do with 128 words.
+            window: The number of tokens, special tokens included, up to which a text is not split;
+                for `"words"`, the number of words. Default: `max_length`; 128 for `"words"`.
+            stride: The distance between the starts of two windows, in tokens, or in words for
+                `"words"`. Default: half a window. Sentences and windows of words that are longer
+                than `max_length` are cut into windows of tokens as well.
+            aggregation: How the vectors of the pieces become one: `"mean"`, `"max"` of each
+                element, or a mean weighted by a fitted `SentenceDensity` (the object, or the file
+                of a saved one).
+            prompt: Text to put before every text and every piece of a split text, such as "query: "
+                for E5. Its tokens count toward `window` and `max_length`.
+            prompts: Prompts by name, for `encode(prompt_name=...)`. `encode_query` and
+                `encode_document` use those named "query" and "document". Default: `prompt` for
+                both; for documents, a prompt named "passage" or "corpus" if there is one.
+            later_modules: The sentence-transformers modules after the encoder: a Pooling, possibly
+                followed by others such as Dense and Normalize. `pooling` replaces the first of
+                them. Default: the pooling alone.
+
+        Raises:
+            TmdeError: The model is a name (use `from_pretrained`), there is no tokenizer, the
+                pooling is unknown, `max_length` leaves no room for text, the settings for long
+                documents conflict, or a density was fitted to vectors of another size.
+        """
         if isinstance(model, str | os.PathLike):
             # SentenceTransformer takes a name here.
             raise TmdeError(
@@ -398,8 +397,9 @@ class DocumentEmbedder(SentenceTransformer):
         Args:
             path_or_hub_id: A folder, a Hub id, or the name of a packaged model, `"default"` or
                 `"accurate"`. Write `"./default"` for a folder of that name.
-            pooling: How token outputs become one vector, see the class. Default: the pooling in the
-                model's `modules.json`. Another one replaces it and keeps the modules after it.
+            pooling: How token outputs become one vector, see the constructor. Default: the pooling
+                in the model's `modules.json`. Another one replaces it and keeps the modules after
+                it.
             max_length: The longest input in tokens. Default: the model's `max_seq_length`.
             device: The device, such as "cuda". Default: an accelerator if there is one, otherwise
                 the CPU. With `device_map`, the model stays where that places it.
@@ -411,10 +411,10 @@ class DocumentEmbedder(SentenceTransformer):
             trust_remote_code: Run code from the model's repository.
             revision: The branch, tag or commit on the Hub.
             token: The Hub token for a private repository.
-            long_documents: What to do with texts longer than `window`, see the class.
-            window: The length up to which a text is not split, see the class.
-            stride: The distance between the starts of two windows, see the class.
-            aggregation: How the vectors of the pieces become one, see the class.
+            long_documents: What to do with texts longer than `window`, see the constructor.
+            window: The length up to which a text is not split, see the constructor.
+            stride: The distance between the starts of two windows, see the constructor.
+            aggregation: How the vectors of the pieces become one, see the constructor.
             prompt: Text to put before every text; "" for none. Default: the default prompt in the
                 model's `config_sentence_transformers.json`.
             prompts: Prompts by name, in addition to those of the model. Without a `prompt`, "query"

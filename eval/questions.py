@@ -31,20 +31,20 @@ def evaluate_questions(
 
     Args:
         data: Questions and paragraphs.
-        system: What represents texts; questions as queries, and paragraphs as documents. It may be
-            fitted on the questions of one language and the paragraphs of the other.
-        scoring: `cosine`, or a margin: `ratio`, `distance`.
-        k: Neighbors of a margin.
-        max_queries: At most so many questions of a language search, drawn at random; None for all.
-        seed: Seed of that draw.
-        progress: Called with a line before each pair.
+        system: The system to evaluate, with questions as queries and paragraphs as documents; it
+            may be fitted on the questions of one language and the paragraphs of the other.
+        scoring: The score: `cosine`, or a margin, `ratio` or `distance`.
+        k: The number of neighbors of a margin.
+        max_queries: The number of randomly drawn questions per language; None for all.
+        seed: The seed of the draw.
+        progress: A function called with a line of text before each pair.
 
     Returns:
-        One cell for each question language and paragraph language, the same or not, that have a
-        question with its paragraph, and a second paragraph. `value` is precision at 1. `ids` are
-        those of the paragraphs, because questions about one paragraph are not independent: they are
-        resampled together. `extra` holds `mrr`, `recall_at_10`, `size` (questions), `candidates`
-        and `unanswered`: questions whose paragraph the other language lacks.
+        One cell per pair of question and paragraph language that has a question with its paragraph
+        and a second paragraph. `value` is precision at 1. `ids` are those of the paragraphs,
+        because questions about one paragraph are not independent and are resampled together.
+        `extra` contains `mrr`, `recall_at_10`, `size` (questions), `candidates` and `unanswered`
+        (questions whose paragraph the other language lacks).
 
     Raises:
         TaskError: No pair of languages has such a question.

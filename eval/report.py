@@ -88,8 +88,8 @@ class SectionTexts:
 def markdown_report(results: Sequence[TaskResult]) -> str:
     """Return a report in Markdown with one section per task.
 
-    A section holds scores and baselines, provenance, further measures, a matrix of all cells per
-    system, and how they were measured.
+    A section contains scores and baselines, provenance, further measures, a matrix of all cells per
+    system, and the protocol.
     """
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined

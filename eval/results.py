@@ -496,8 +496,8 @@ def _hub_measures(metric: Metric, column: SummaryColumn) -> Iterator[tuple[str, 
 def write_results(folder: str | Path, results: Iterable[TaskResult], info: dict[str, Any]) -> None:
     """Write `eval.json` and `outcomes.npz`, replacing those of an earlier evaluation.
 
-    Beside the fields of every result, `eval.json` holds the columns of the report's summary table
-    and the entries of a model card's `model-index`, so that a card can be filled without outcomes.
+    Besides the results, `eval.json` contains the columns of the report's summary table and the
+    `model-index` entries of a model card, so that a card can be filled without outcomes.
 
     Args:
         folder: The folder to write to, created if it is missing.

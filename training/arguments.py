@@ -345,7 +345,8 @@ class TmdeTrainingArguments(TrainingArguments):
 
     @property
     def train_batch_size(self) -> int:
-        """The most rows of a micro-batch; without a limit, those that its token budget can hold."""
+        """The most rows of a micro-batch; without a limit, what its token budget allows.
+        """
         return self._most_rows(self.per_device_train_batch_size)
 
     @property

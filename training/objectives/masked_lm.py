@@ -182,7 +182,7 @@ class MaskedLanguageModel(TokenPrediction):
         self.frequency_power = frequency_power
 
     def num_chosen(self, tokens: int) -> int:
-        """Return how many of so many tokens are predicted."""
+        """Return the number of tokens to predict out of this many."""
         if not tokens:
             return 0
         return max(1, round(self.share * tokens))

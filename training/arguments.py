@@ -345,8 +345,7 @@ class TmdeTrainingArguments(TrainingArguments):
 
     @property
     def train_batch_size(self) -> int:
-        """The most rows of a micro-batch; without a limit, what its token budget allows.
-        """
+        """The most rows of a micro-batch; without a limit, what its token budget allows."""
         return self._most_rows(self.per_device_train_batch_size)
 
     @property

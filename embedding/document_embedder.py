@@ -236,7 +236,7 @@ class DocumentEmbedder(SentenceTransformer):
         prompts: Mapping[str, str] | None = None,
         later_modules: Sequence[nn.Module] = (),
     ) -> None:
-        """Make an embedder of a loaded model and its tokenizer.
+        """Create an embedder from a loaded model and its tokenizer.
 
         Args:
             model: The loaded model. Of an encoder-decoder (T5, Marian, BART), only the encoder is

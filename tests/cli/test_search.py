@@ -597,7 +597,7 @@ def test_weak_hits_of_the_packaged_model_are_marked(tmp_path):
     assert "No document matches well: all scores are below 0.2." in result.stdout
     result = ok("search", "Die Zentralbank erhöht die Zinsen.", tmp_path / "index")
     assert "weak" not in result.stdout
-    assert "fits well" not in result.stdout
+    assert "matches well" not in result.stdout
 
 
 def test_hits_of_other_models_are_not_marked(made):

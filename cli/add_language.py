@@ -24,15 +24,17 @@ class RecipeOptions:
         ),
     ]
     train: Annotated[
-        list[str], Option(help="Parallel text of the new languages: file, folder, glob, Hub id.")
+        list[str], Option(help="Parallel text of the new languages: file, folder, glob or Hub id.")
     ]
     replay: Annotated[
-        list[str] | None, Option(help="Parallel text of the old languages, trained along.")
+        list[str] | None, Option(help="Parallel text of the old languages, to train on as well.")
     ] = None
     replay_share: Annotated[
-        float, Option(help="Share of the rows that are of the old languages alone.")
+        float, Option(help="Share of rows that contain only old languages.")
     ] = 0.5
-    recipe: Annotated[str | None, Option(help="Default: that of the checkpoint.")] = None
+    recipe: Annotated[
+        str | None, Option(help="Recipe of the run. Default: that of the checkpoint.")
+    ] = None
 
 
 @dataclass(kw_only=True)
@@ -40,22 +42,30 @@ class AddLanguageOptions(RecipeOptions):
     """The options of `tmde add-language`."""
 
     languages: Annotated[
-        list[str], Argument(metavar="LANG... [KEY=VALUE]...", help="Codes to add, and recipe keys.")
+        list[str],
+        Argument(
+            metavar="LANG... [KEY=VALUE]...", help="Language codes to add, then recipe settings."
+        ),
     ]
     output: Annotated[Path, Option("-o", "--output", help="Folder of the run.")]
     dev: Annotated[
-        list[str] | None, Option(help="Held-out rows, [NAME=]SOURCE, of old and new ones.")
+        list[str] | None, Option(help="Held-out rows of old and new languages, [NAME=]SOURCE.")
     ] = None
     columns: common.ColumnsOption = None
     quoting: common.QuotingOption = None
-    pivot: Annotated[list[str] | None, Option(help="A new language to translate into as well.")] = (
-        None
-    )
+    pivot: Annotated[
+        list[str] | None, Option(help="A new language that the decoder should also translate into.")
+    ] = None
     new_tokens: Annotated[
-        int | None, Option(min=0, help="Most entries to add. Default: those of an old language.")
+        int | None,
+        Option(
+            min=0,
+            help="Largest number of vocabulary entries to add. Default: as many as an old "
+            "language has.",
+        ),
     ] = None
     max_drop: Annotated[
-        float | None, Option(min=0, help="Points of P@1 that the old languages may lose.")
+        float | None, Option(min=0, help="Points of P@1 that the old languages may lose at most.")
     ] = None
     resume: Annotated[bool, Option("--resume", help="Resume the run in the folder.")] = False
     overwrite: Annotated[
@@ -65,13 +75,13 @@ class AddLanguageOptions(RecipeOptions):
 
 @command(AddLanguageOptions)
 def add_language(options: AddLanguageOptions) -> None:
-    """Add languages to a trained model, while rows of its old languages are replayed.
+    """Add languages to a trained model, and replay text of its old languages.
 
         tmde add-language runs/model it --train new.parquet --replay old.parquet -o runs/with_it
 
-    The run is one as `tmde train` makes it, with the checkpoint's objectives and settings at lower
-    learning rates. What it did to each pair of languages is measured before and after, printed, and
-    kept in OUT/languages.md.
+    It trains like `tmde train`, with the checkpoint's objectives and settings and lower learning
+    rates. Retrieval of each language pair is measured before and after, printed, and stored in
+    OUT/languages.md.
     """
     columns = common.columns_of(options.columns)
     from tmde.training.added_language import add_languages, extension_recipe

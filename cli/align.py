@@ -29,60 +29,63 @@ class AlignOptions(
     ]
     model: common.ModelOption = DEFAULT_MODEL
     output: Annotated[
-        Path | None, Option("--output", "-o", metavar="OUT", help="Pairs to write, .tsv.")
+        Path | None,
+        Option("--output", "-o", metavar="OUT", help="File for the document pairs, .tsv."),
     ] = None
-    rows: Annotated[
-        Path | None, Option(help="Corpus to write, .jsonl or .tmx: aligned sentences of the pairs.")
-    ] = None
+    rows: Annotated[Path | None, Option(help="File for the aligned sentences, .jsonl or .tmx.")] = (
+        None
+    )
     unpaired: Annotated[
         Path | None,
-        Option(help="List to write, .tsv or .jsonl: documents and, with --rows, sentences alone."),
+        Option(
+            help="File for unpaired documents and, with --rows, unaligned sentences, .tsv or "
+            ".jsonl."
+        ),
     ] = None
     identical: Annotated[
         Path | None,
-        Option(
-            help="List to write, .tsv or .jsonl: the same text on both sides, left untranslated."
-        ),
+        Option(help="File for untranslated text, which is the same on both sides, .tsv or .jsonl."),
     ] = None
     url_field: Annotated[
-        str | None, Option(help="Field of the URL, by which pages are paired first.")
+        str | None, Option(help="Column of the URL; URLs pair documents first.")
     ] = None
-    same_domain: Annotated[bool, Option("--same-domain", help="Pair only within a website.")] = (
-        False
-    )
+    same_domain: Annotated[
+        bool, Option("--same-domain", help="Pair only documents of the same website.")
+    ] = False
     scoring: common.ScoringOption = "ratio"
     k: common.NeighborsOption = 4
     threshold: Annotated[
-        float | None, Option(help="Lowest score of a pair that is not one by URL.")
+        float | None, Option(help="Lowest score of a document pair that URLs did not make.")
     ] = None
     min_distinctness: Annotated[
         float,
         Option(
             min=0,
             max=1,
-            help="Lowest distinctness of such a pair: how much nearer its documents are than the "
-            "next best. 0.25 suits pages and articles.",
+            help="Lowest distinctness of such a pair: how much nearer its documents are than the"
+            " next best. 0.25 suits pages and articles.",
         ),
     ] = 0.0
     lawdr_rank: Annotated[
         str | None,
         Option(
             metavar="N|auto",
-            help="Embed by LAWDR, and remove this many directions; auto: as many as hide the "
-            "language.",
+            help="Embed with LAWDR and remove this many directions; auto removes as many as hide"
+            " the language.",
         ),
     ] = None
     pairs: Annotated[
-        Path | None, Option(help="Known pairs: OUT of an earlier run, or id of A, tab, id of B.")
+        Path | None,
+        Option(help="Known document pairs: OUT of an earlier run, or id of A, tab, id of B."),
     ] = None
     reference: Annotated[
-        Path | None, Option(help="Right pairs, as for --pairs: prints the quality.")
+        Path | None, Option(help="Correct pairs in the form of --pairs, to compute the quality.")
     ] = None
     paragraphs: Annotated[
         bool, Option("--paragraphs", help="Align lines instead of sentences.")
     ] = False
     min_score: Annotated[
-        float | None, Option(help="Lowest score of a row: 1 is alike, 0 unrelated.")
+        float | None, Option(help="Lowest score of a sentence pair, from 0 (unrelated) to 1.")
     ] = None
     overwrite: common.OverwriteOption = False
 
@@ -91,30 +94,30 @@ class AlignOptions(
 def align(options: AlignOptions) -> None:
     """Align documents one to one, and their sentences.
 
-    OUT has a line for each pair, best first, after a header: score, distinctness, id_a, id_b, and
-    URLs if there are any. If many documents have no translation on the other side, leave out pairs
-    that are hardly nearer than the next best one: --min-distinctness 0.25.
+    OUT is a table with a header and one line per pair, best first: score, distinctness, id_a, id_b,
+    and URLs if there are any. If many documents have no translation on the other side, leave out
+    doubtful pairs with --min-distinctness 0.25.
 
-    A and B are text (one document a line), CSV, TSV, JSONL or parquet with a column "text", all but
-    parquet also gzipped; one page of Markdown or HTML; or folders of .txt, .md and .html files (one
-    document each) or of such tables. Markup and code blocks are left out.
+    A and B are text (one document per line), CSV, TSV, JSONL or parquet with a column "text", all
+    except parquet also gzipped; one page of Markdown or HTML; or folders of .txt, .md and .html
+    files (one document each) or of such tables. Markup and code blocks are removed.
 
         tmde align german.jsonl english.jsonl -o pairs.tsv
 
-    On to a parallel corpus, and to a model. Rows whose texts are translations with a probability
-    below 0.1 are left out; --min-probability 0 keeps them:
+    Build a parallel corpus and train on it. Sentence pairs with a probability below 0.1 are left
+    out; --min-probability 0 keeps them:
 
         tmde align german.jsonl english.jsonl -o pairs.tsv --rows rows.jsonl --language-a de
         --language-b en
 
         tmde train bag --train rows.jsonl 'languages=[de, en]' 'pivot_languages=[en]' -o runs/mine
 
-    What is missing in the other language, and what was left untranslated:
+    List what the other language lacks, and what was left untranslated:
 
         tmde align german.jsonl english.jsonl --rows rows.jsonl --unpaired unpaired.tsv --identical
         identical.tsv --language-a de --language-b en
 
-    Known pairs are not scored, only their sentences aligned:
+    Align only the sentences of known pairs:
 
         tmde align german.jsonl english.jsonl --pairs pairs.tsv --rows rows.jsonl ...
     """

@@ -24,78 +24,82 @@ class AlignWordsOptions:
     source: Annotated[
         Path, Argument(help="Vectors of language A, in fastText's text format (.vec).")
     ]
-    target: Annotated[Path, Argument(help="Vectors of language B, which stay as they are.")]
-    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")]
-    language_a: Annotated[str, Option(help="Code of SOURCE's language.")]
-    language_b: Annotated[str, Option(help="Code of TARGET's language.")]
+    target: Annotated[Path, Argument(help="Vectors of language B, which stay unchanged.")]
+    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to create.")]
+    language_a: Annotated[str, Option(help="Language code of SOURCE.")]
+    language_b: Annotated[str, Option(help="Language code of TARGET.")]
     dictionary: Annotated[
-        str | None, Option(help="Two words a line; identical: the words of both.")
+        str | None,
+        Option(
+            help="File with two words per line, or `identical` for words that both languages share."
+        ),
     ] = None
-    test: Annotated[
-        Path | None, Option(help="Dictionary to measure the translation of words with.")
-    ] = None
+    test: Annotated[Path | None, Option(help="Dictionary to measure word translation with.")] = None
     similarity: Annotated[
         tuple[Path, Path] | None,
         Option(
             metavar="PAIRS SCORES",
-            help="Judged pairs of words of A and B, and their scores, as in SemEval-2017 Task 2.",
+            help="Word pairs of A and B and their rated similarity, as in SemEval-2017 Task 2.",
         ),
     ] = None
     sentences: Annotated[
-        str | None, Option(help="Parallel rows, as of `tmde train`: idf, retrieval.")
+        str | None,
+        Option(help="Parallel text as for `tmde train`, for idf and for measuring retrieval."),
     ] = None
     also: Annotated[
         list[str] | None,
         Option(
             metavar="CODE=FILE",
-            help="Vectors of a further language, in TARGET's space: join the bag. Repeatable.",
+            help="Vectors of a further language in TARGET's space, to add to the bag. Repeatable.",
         ),
     ] = None
-    fit: Annotated[Fit, Option(help="rotation: MUSE. cca: multiCCA, which needs --dictionary.")] = (
-        "rotation"
-    )
-    refinements: Annotated[int, Option(min=0, help="Most rounds of mutual CSLS neighbors.")] = 5
+    fit: Annotated[
+        Fit, Option(help="rotation (MUSE), or cca (multiCCA, which requires --dictionary).")
+    ] = "rotation"
+    refinements: Annotated[
+        int, Option(min=0, help="Largest number of refinement rounds with mutual CSLS neighbors.")
+    ] = 5
     start: Annotated[
         Start | None,
         Option(help="How to learn without --dictionary. Default: similarities."),
     ] = None
     epochs: Annotated[
         int | None,
-        Option(min=1, help="Of --start adversarial, 31,250 steps each. Default: 5."),
+        Option(min=1, help="Epochs of --start adversarial, 31,250 steps each. Default: 5."),
     ] = None
     restarts: Annotated[
         int | None,
-        Option(min=0, help="Of --start adversarial, runs after the first. Default: 1."),
+        Option(min=0, help="Runs of --start adversarial after the first. Default: 1."),
     ] = None
-    seed: Annotated[int, Option(help="Of learning without --dictionary.")] = 42
-    max_words: Annotated[int, Option(min=1, help="Most words of each language, the first.")] = (
-        200_000
-    )
+    seed: Annotated[int, Option(help="Seed for learning without --dictionary.")] = 42
+    max_words: Annotated[
+        int, Option(min=1, help="Largest number of words per language, the most frequent ones.")
+    ] = 200_000
 
 
 @command(AlignWordsOptions)
 def align_words(options: AlignWordsOptions) -> None:
-    """Align word vectors of two languages (MUSE, multiCCA), and make them a bag.
+    """Align word vectors of two languages (MUSE, multiCCA) and store them as a bag.
 
-    FOLDER gets the bag, a checkpoint as any other; SOURCE mapped, as CODE.vec; and results.json.
-    Words are lowercased.
+    FOLDER gets the bag, which is a normal checkpoint; the mapped SOURCE as CODE.vec; and
+    results.json. Words are lowercased.
 
         tmde align-words wiki.de.vec wiki.en.vec -o runs/words --language-a de --language-b en
         --dictionary de-en.0-5000.txt
 
-    Precision at 1, 5 and 10 before and after, of the translations of words and of sentences, which
+    Measure precision at 1, 5 and 10 before and after, for words and for sentences. The sentences
     also give each word its idf:
 
         tmde align-words ... --test de-en.5000-6500.txt --sentences europarl.jsonl
 
-    Pearson's correlation of cosines with judged similarities of words:
+    Correlate cosines with rated word similarities (Pearson):
 
         tmde align-words ... --similarity de-en.test.data.txt de-en.test.gold.txt
 
-    Without --dictionary, the mapping is learned from the similarities of words within each
-    language. That works for languages and corpora that are alike; check the result with --test.
+    Without --dictionary, the mapping is learned from word similarities within each language. This
+    works for similar languages and corpora; check the result with --test.
 
-    One space for several languages, by multiCCA with English as the pivot:
+    Put several languages into one space, by multiCCA with English as the pivot:
 
         tmde align-words de.vec en.vec -o runs/de --language-a de --language-b en
         --dictionary de-en.txt --fit cca --refinements 0

@@ -18,31 +18,38 @@ class CalibrateOptions(common.ModelOptions):
     model: common.ModelArgument
     pairs: Annotated[
         list[str],
-        Option(help="Parallel text that the model was not trained on: file, folder, glob, Hub id."),
+        Option(
+            help="Parallel text that the model was not trained on: file, folder, glob or Hub id."
+        ),
     ]
     output: Annotated[
         Path | None,
-        Option("--output", "-o", metavar="FILE", help="Default: calibration.json in MODEL."),
+        Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write. Default: calibration.json in MODEL.",
+        ),
     ] = None
     columns: common.ColumnsOption = None
     quoting: common.QuotingOption = None
-    seed: Annotated[int, Option(help="Decides which texts lose their translation.")] = 0
+    seed: Annotated[int, Option(help="Seed for choosing texts that lose their translation.")] = 0
     overwrite: common.OverwriteOption = False
 
 
 @command(CalibrateOptions)
 def calibrate(options: CalibrateOptions) -> None:
-    """Calibrate a model: turn the cosines of its vectors into probabilities.
+    """Calibrate a model: learn to turn cosines into probabilities of translation.
 
     `tmde mine`, `align` and `clean` then write the probability that two texts are translations, and
-    leave out improbable pairs. `default` and `accurate` are calibrated already.
+    leave out improbable pairs. `default` and `accurate` are already calibrated.
 
         tmde calibrate runs/mine --pairs dev.parquet
 
         tmde mine de.txt en.txt -o pairs.tsv -m runs/mine
 
-    Take text like the one that you will mine, some thousand pairs, and not what the model was
-    trained on. The output says how well the probabilities hold on a fifth of it that was kept back.
+    Use a few thousand pairs of text like yours that the model was not trained on. The output says
+    how accurate the probabilities are on a held-out fifth.
     """
     target = options.output or Path(options.model) / "calibration.json"
     if target.parent.is_dir():

@@ -46,40 +46,42 @@ class CleanOptions(common.ModelOptions):
             "--output",
             "-o",
             metavar="OUT",
-            help="File to write: .tmx, .jsonl, .parquet or .tsv; a catalog as the source is.",
+            help="File to write: .tmx, .jsonl, .parquet or .tsv, or a catalog in the format of "
+            "SOURCE.",
         ),
     ] = None
     removed: Annotated[
         Path | None,
-        Option(help="File of what is removed, with reasons and scores: .jsonl."),
+        Option(help="File for removed rows with reasons and scores, .jsonl."),
     ] = None
     model: common.ModelOption = DEFAULT_MODEL
     languages: Annotated[
-        str | None, Option(help="Codes such as de,en. Default: all that the sources have.")
+        str | None, Option(help="Languages, such as de,en. Default: all in the sources.")
     ] = None
     columns: common.ColumnsOption = None
     quoting: common.QuotingOption = None
     skip: Annotated[
         list[str] | None,
-        Option(metavar="REASON", help=f"Do not remove for this reason: {', '.join(REASONS)}."),
+        Option(metavar="REASON", help=f"Ignore this reason; repeatable: {', '.join(REASONS)}."),
     ] = None
     placeholders: Annotated[
         str | None,
         Option(
             metavar="STYLES",
-            help="What a translation keeps: styles such as qt,python,icu, or a regular "
+            help="What a translation must preserve: styles such as qt,python,icu, or a regular "
             "expression. Default: all styles.",
         ),
     ] = None
     report_only: Annotated[
-        bool, Option("--report-only", help="Remove nothing: count findings, write --removed.")
+        bool, Option("--report-only", help="Remove nothing: count findings and write --removed.")
     ] = False
     min_probability: Annotated[
-        float, Option(min=0, max=1, help="Remove rows below this probability.")
+        float, Option(min=0, max=1, help="Remove rows with a lower probability of translation.")
     ] = 0.03
-    share: Annotated[float, Option(help="Share of rows that you expect to be right.")] = 0.9
+    share: Annotated[float, Option(help="Share of rows that you expect to be correct.")] = 0.9
     calibration: Annotated[
-        Path | None, Option(help="File of `tmde calibrate`. Default: that of the model.")
+        Path | None,
+        Option(help="File from `tmde calibrate`. Default: the model's own calibration."),
     ] = None
     bad_rows: common.BadRowsOption = "report"
     judge_anyway: common.JudgeAnywayOption = False
@@ -90,30 +92,30 @@ class CleanOptions(common.ModelOptions):
 def clean(options: CleanOptions) -> None:
     """Clean a translation memory.
 
-    Removed are texts in the wrong language or damaged by a wrong encoding, untranslated copies of
-    the other text, and rows whose texts are no translations of each other, differ in numbers,
-    placeholders or length, or repeat an earlier row.
+    It removes texts in the wrong language, texts damaged by a wrong encoding, and untranslated
+    copies of the other text. It also removes rows whose texts are not translations of each other,
+    differ in numbers, placeholders or length, or repeat an earlier row.
 
         tmde clean memory.tmx -o clean.tmx --removed removed.jsonl
 
-    From TMX to TMX, all that stays is the same bytes as before: header, attributes, inline tags. A
-    catalog (.po, .xliff, .xlf, Qt's .ts) keeps every entry, because a program needs them; wrong
-    ones are marked for review: fuzzy, needs-review-translation, unfinished.
+    From TMX to TMX, what stays is byte-identical: header, attributes, inline tags. A catalog (.po,
+    .xliff, .xlf, Qt's .ts) keeps every entry, because a program needs them; wrong entries are
+    marked for review: fuzzy, needs-review-translation, unfinished.
 
         tmde clean de.po -o de.clean.po --removed marked.jsonl
 
-    Of other sources, or several, OUT is a new file; `tmde train` reads it:
+    From other sources, or from several, OUT is a new file that `tmde train` reads:
 
         tmde clean old.tmx more.tsv -o clean.jsonl
 
         tmde train bag --train clean.jsonl -o runs/mine
 
     A row in several languages loses the text that does not fit, and is removed if fewer than two
-    are left. Look into the removed rows, and leave out a reason that is wrong for your text:
+    texts are left. Look at the removed rows, and skip reasons that are wrong for your text:
 
         tmde clean memory.tmx -o clean.tmx --removed removed.jsonl --skip numbers --skip duplicate
 
-    Or only see what would be removed:
+    Or only report what would be removed:
 
         tmde clean memory.tmx --report-only --removed findings.jsonl
     """

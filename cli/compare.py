@@ -17,36 +17,35 @@ from tmde.cli.options import (
 
 def compare(
     comparison: Annotated[
-        str, Argument(metavar="COMPARISON", help="thesis, papers, claims ... or a file.")
+        str,
+        Argument(metavar="COMPARISON", help="thesis, papers, claims, ... or a file of your own."),
     ],
-    output: Annotated[Path, Option("--output", "-o", help="Folder for everything that is made.")],
+    output: Annotated[Path, Option("--output", "-o", help="Folder for all output.")],
     train_data: TrainOption = None,
     dev_data: DevOption = None,
     columns: ColumnsOption = None,
     quoting: QuotingOption = None,
-    eval_data: Annotated[
-        Path | None, Option(help="Folder where the files of tasks are looked for.")
-    ] = None,
+    eval_data: Annotated[Path | None, Option(help="Folder with the files of the tasks.")] = None,
     jobs: Annotated[
-        int, Option(min=1, help="Processes at a time; they share the processor's cores.")
+        int, Option(min=1, help="Number of processes to run in parallel; they share the cores.")
     ] = 1,
     only: Annotated[
         list[str] | None,
-        Option(metavar="CLAIM", help="Run the systems of this claim alone; repeatable."),
+        Option(metavar="CLAIM", help="Run only the systems of this claim. Repeatable."),
     ] = None,
     overwrite: Annotated[
-        bool, Option("--overwrite", help="Redo what a change of the file affects.")
+        bool, Option("--overwrite", help="Redo whatever a change of the file affects.")
     ] = False,
 ) -> None:
-    r"""Train several systems on the same data under one budget, and measure all in one table.
+    r"""Train several systems on the same data and budget, and evaluate them in one table.
 
-    The table has tests of significance. Run again, the command goes on where it stopped: what is
-    finished is kept. If one system fails, the others go on.
+    The table has significance tests. Run the same command again to continue where it stopped. If
+    one system fails, the others continue.
 
         tmde compare papers --train PARALLEL --dev dev.parquet --eval-data DATA -o comparison
         --jobs 2
 
-    A file of your own names systems by their recipes, and what limits them:
+    A file of your own lists systems by recipe, and what limits them:
 
         systems:
           narrow: {recipe: bag, overrides: {model.d_model: 64}}
@@ -54,8 +53,8 @@ def compare(
         shared: {all: {max_cpu_minutes: 5}}
         tasks: [sample]
 
-    `claims` tests the claims of the papers, and writes verdicts into claims.json. Results add up:
-    pick one claim today and another one tomorrow, with the same folder.
+    `claims` tests the claims of the papers and writes verdicts into claims.json. Results
+    accumulate: run one claim today and another tomorrow with the same folder.
 
         tmde compare claims --only tmde-above-laser-6 --train PARALLEL --dev dev.parquet
         --eval-data DATA -o claims

@@ -18,11 +18,13 @@ class DedupeOptions(common.LongOptions, common.ModelOptions):
     documents: Annotated[str, Argument(metavar="DOCS", help=common.DOCUMENTS_HELP)]
     output: Annotated[
         Path,
-        Option("--output", "-o", metavar="OUT", help="Documents that are kept: .jsonl or .tmx."),
+        Option(
+            "--output", "-o", metavar="OUT", help="File for the kept documents: .jsonl or .tmx."
+        ),
     ]
     groups: Annotated[
         Path | None,
-        Option(help="File of the groups of documents that say the same: .jsonl."),
+        Option(help="File for the groups of duplicates: .jsonl."),
     ] = None
     format: common.FormatOption = None
     quoting: common.QuotingOption = None
@@ -30,21 +32,25 @@ class DedupeOptions(common.LongOptions, common.ModelOptions):
     columns: common.ColumnsOption = None
     id_field: common.IdFieldOption = None
     min_similarity: Annotated[
-        float, Option(min=0, max=1, help="Similarity of near-duplicates, from 0 to 1.")
+        float, Option(min=0, max=1, help="Lowest similarity of near-duplicates, from 0 to 1.")
     ] = 0.7
     min_words: Annotated[
         int,
-        Option(min=0, help="Shorter texts are near-duplicates only if they have the same words."),
+        Option(
+            min=0,
+            help="Texts with fewer words are near-duplicates only if they have the same words.",
+        ),
     ] = 50
     across_languages: Annotated[
-        bool, Option("--across-languages", help="Remove translations, too.")
+        bool, Option("--across-languages", help="Also remove translations.")
     ] = False
     min_distinctness: Annotated[
         float | None,
         Option(
             min=0,
             max=1,
-            help="Of translations: how much nearer they are than the next best. Default: 0.4.",
+            help="Lowest distinctness of translations: how much nearer they are than the next "
+            "best. Default: 0.4.",
         ),
     ] = None
     language_field: common.LanguageFieldOption = None
@@ -53,7 +59,7 @@ class DedupeOptions(common.LongOptions, common.ModelOptions):
         Option(
             "--model",
             "-m",
-            help="Model that finds translations: folder or Hub id. Default: the model of tmde.",
+            help="Model that finds translations: folder or Hub id. Default: the packaged model.",
             callback=common.check_model_name,
         ),
     ] = None
@@ -65,30 +71,31 @@ class DedupeOptions(common.LongOptions, common.ModelOptions):
 def dedupe(options: DedupeOptions) -> None:
     """Remove documents that repeat an earlier one.
 
-    Copies are equal but for case and white space. Near-duplicates share most of their characters;
-    texts of fewer than 50 words must have the same words, too: "shown in green" and "shown in red"
-    say different things.
-    With --across-languages, translations of an earlier document are removed, too: documents that
-    are nearest to each other, and clearly nearer than the next best. Only these need a model.
+    Copies are equal except for case and white space. Near-duplicates share most of their
+    characters; texts with fewer than 50 words must also have the same words, because "shown in
+    green" and "shown in red" say different things. --across-languages also removes translations of
+    an earlier document: documents that are nearest to each other, and clearly nearer than the next
+    best. Only this needs a model.
 
         tmde dedupe news.jsonl -o unique.jsonl --groups groups.jsonl
 
         tmde dedupe news.jsonl -o unique.jsonl --across-languages --language-field lang
 
-    Of a translation memory, rows are removed whose texts all repeat those of an earlier row:
+    In a translation memory, a row is removed if all its texts repeat those of an earlier row:
 
         tmde dedupe memory.tmx -o unique.tmx
 
         tmde dedupe memory.tsv -o unique.jsonl --columns en=source,de=target
 
-    By its texts in one language alone: --field en.
+    To compare only the texts in one language: --field en.
 
-    Without a column of languages, --across-languages identifies the language of each document
-    (extra clean).
+    Without a language column, --across-languages detects the language of each document (extra
+    clean).
 
-    DOCS is text (one document a line), CSV, TSV, JSONL or parquet with a column "text", all but
-    parquet also gzipped; or a folder of .txt, .md and .html files (one document each, without
-    markup; folders de/, en/ ... name the language) or of such tables. OUT has all their columns.
+    DOCS is text (one document per line), CSV, TSV, JSONL or parquet with a column "text", all
+    except parquet also gzipped; or a folder of .txt, .md and .html files (one document each,
+    without markup; folders de/, en/ ... name the language) or of such tables. OUT has all their
+    columns.
     """
     common.check_output(options.output, options.overwrite, [".jsonl", ".tmx"])
     if options.groups is not None:

@@ -23,31 +23,38 @@ class EmbedOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
     ]
     model: common.ModelOption = DEFAULT_MODEL
     batch_tokens: Annotated[
-        int | None, Option(min=1, help="Of a batch. Default: what suits model and device.")
+        int | None,
+        Option(
+            min=1, help="Size of a batch in tokens. Default: a size that suits model and device."
+        ),
     ] = None
     compile: Annotated[
-        bool, Option("--compile", help="Use torch.compile; takes a minute at first.")
+        bool, Option("--compile", help="Use torch.compile, which takes a minute at the start.")
     ] = False
     normalize: Annotated[bool, Option("--normalize", help="Scale vectors to length 1.")] = False
     truncate_dim: Annotated[
         int | None,
-        Option(min=1, help="Keep only the first N numbers of each vector. Default: all."),
+        Option(
+            min=1,
+            help="Keep only the first N numbers of each vector (Matryoshka embeddings). Default:"
+            " all.",
+        ),
     ] = None
     precision: Annotated[
         common.Precision,
-        Option(help="8 bits (int8, uint8) or 1 bit (ubinary, binary: 8 in a byte) a number."),
+        Option(help="Numbers in 8 bits (int8, uint8) or 1 bit (binary, ubinary)."),
     ] = "float32"
     resume: Annotated[
-        bool, Option("--resume", help="Keep finished shards in OUT.shards; continue there.")
+        bool, Option("--resume", help="Keep finished shards in OUT.shards, and continue from them.")
     ] = False
     shard_size: Annotated[
-        int, Option(min=1, help="Documents in memory at once, and in a shard.")
+        int, Option(min=1, help="Number of documents in memory at once, and in a shard.")
     ] = 8192
     bad_rows: Annotated[
         common.BadRows | None,
         Option(
-            help="Rows that cannot be read: leave them out and report them, or stop at the first. "
-            "Default: stop for .npy, report for .parquet."
+            help="Rows that can't be read: report and leave them out, or raise an error at the "
+            "first one. Default: raise for .npy, report for .parquet."
         ),
     ] = None
     overwrite: common.OverwriteOption = False
@@ -55,12 +62,12 @@ class EmbedOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
 
 @command(EmbedOptions)
 def embed(options: EmbedOptions) -> None:
-    """Embed documents: one vector a document, in the order of the input.
+    """Embed documents: one vector per document, in the order of the input.
 
-    INPUT is text (one document a line; an empty line is an empty document, so that row i is line
-    i), CSV, TSV, JSONL or parquet with a column "text", all but parquet also gzipped; or a folder
-    of .txt, .md and .html files (one document each, without markup) or of such tables. Parquet
-    output keeps the columns of the input and adds "embedding".
+    INPUT is text (one document per line; an empty line is an empty document, so row i is line i),
+    CSV, TSV, JSONL or parquet with a column "text", all except parquet also gzipped; or a folder of
+    .txt, .md and .html files (one document each, without markup) or of such tables. Parquet output
+    keeps the columns of the input and adds "embedding".
 
         tmde embed news.txt -o news.npy
 
@@ -68,22 +75,21 @@ def embed(options: EmbedOptions) -> None:
 
         tmde embed notes/ -o notes.parquet -m path/to/model
 
-    Documents longer than the model takes, sentence by sentence; the mean of a document's sentences
-    is its vector:
+    Embed documents longer than the model's limit sentence by sentence, and average the vectors:
 
         tmde embed books.jsonl -o books.npy -m path/to/model --long-documents sentences
 
-    In less memory, the first 128 numbers in 8 bits each:
+    Store smaller vectors, the first 128 numbers in 8 bits each:
 
         tmde embed news.txt -o news.npy --truncate-dim 128 --precision int8
 
-    Several processes share the shards of a file, one on each accelerator (on a CPU, `torchrun`
-    starts them in the same way; set OMP_NUM_THREADS there):
+    Share the work between several processes, one per accelerator (on a CPU, use `torchrun` and set
+    OMP_NUM_THREADS):
 
         accelerate launch --num_processes 4 -m tmde embed news.txt -o news.npy -m path/to/model
 
-    After an interruption the same command continues at the first missing shard (of one process:
-    with --resume).
+    After an interruption, the same command continues with the first missing shard (a single process
+    needs --resume).
     """
     common.check_languages_exclude(options.language, options.language_field)
     common.check_sources(options.source)

@@ -34,7 +34,7 @@ class _DefaultGroup(CommandGroup):
 app = typer.Typer(
     cls=_DefaultGroup,
     no_args_is_help=True,
-    help="Measure embedders by the literature's protocols.\n\n"
+    help="Evaluate embedders with the protocols of the literature.\n\n"
     "`tmde eval MODEL` is short for `tmde eval run MODEL`.",
 )
 _task = functools.partial(Option, rich_help_panel="Tasks and their data")
@@ -49,12 +49,13 @@ class RunOptions(common.LongOptions, common.ModelOptions):
         list[str] | None,
         Argument(
             metavar="MODEL",
-            help="Paths or Hub ids, or NAME=PATH. Default: the model that comes with tmde.",
+            help="Folders or Hub ids, as MODEL or NAME=MODEL. Default: the packaged model.",
             show_default=False,
         ),
     ] = None
     tasks: Annotated[
-        list[str] | None, _task("-t", "--tasks", help="NAME or NAME=SOURCE, comma-separated.")
+        list[str] | None,
+        _task("-t", "--tasks", help="Tasks, NAME or NAME=SOURCE, comma-separated."),
     ] = None
     labeled: Annotated[
         list[str] | None,
@@ -65,54 +66,66 @@ class RunOptions(common.LongOptions, common.ModelOptions):
         _task(help="FIELD=COLUMN of --labeled, comma-separated: text=Body,label=Topic."),
     ] = None
     data: Annotated[
-        Path | None, _task(help="Folder of tasks' files. Without --tasks, those, and the sample.")
+        Path | None,
+        _task(
+            help="Folder with the files of tasks. Without --tasks, runs those tasks and the sample."
+        ),
     ] = None
     languages: Annotated[
-        str | None, _task(help="Such as de,en. Default: those the models were trained on.")
+        str | None,
+        _task(help="Languages, such as de,en. Default: those the models were trained on."),
     ] = None
     train_languages: Annotated[
-        str | None, _task(help="With labels; en: thesis Evaluation I. Default: all.")
+        str | None,
+        _task(
+            help="Languages with labeled training texts; en is Evaluation I of Li (2021). "
+            "Default: all."
+        ),
     ] = None
     streaming: Annotated[bool, _task("--streaming", help="Stream Hub datasets.")] = False
     task_options: Annotated[
-        list[str] | None, _task("--set", help="TASK.OPTION=VALUE, repeatable.")
+        list[str] | None, _task("--set", help="Option of a task, TASK.OPTION=VALUE. Repeatable.")
     ] = None
     protocol: Annotated[
         common.Protocol,
-        _protocol(help="What a classifier is tuned on."),
+        _protocol(help="Data that classifiers are tuned on."),
     ] = "zero-shot"
     head: Annotated[common.Head | None, _protocol(help="Classifier. Default: the task's.")] = None
-    seeds: Annotated[int, _protocol(min=1, help="Seeds of a classifier that has any (ffn).")] = 3
+    seeds: Annotated[
+        int, _protocol(min=1, help="Number of seeds, for random classifiers (ffn).")
+    ] = 3
     folds: Annotated[
         bool,
-        _protocol(help="Train and test again on ten splits, for a t-test."),
+        _protocol(help="Also train and test on ten splits, for a t-test."),
     ] = True
-    scoring: Annotated[common.Scoring, _protocol(help="What retrieval ranks by.")] = "cosine"
+    scoring: Annotated[common.Scoring, _protocol(help="Score that retrieval ranks by.")] = "cosine"
     max_queries: Annotated[
-        int | None, _protocol(min=1, help="Queries of retrieval. Default: all rows.")
+        int | None, _protocol(min=1, help="Number of retrieval queries. Default: all rows.")
     ] = None
-    seed: Annotated[int, _protocol(help="Of folds, intervals, classifiers and figures.")] = 0
+    seed: Annotated[int, _protocol(help="Seed of folds, intervals, classifiers and figures.")] = 0
     baseline: Annotated[
         list[str] | None,
-        Option(help="Hub encoder, by first output and mean."),
+        Option(
+            help="Compare with this Hub encoder, once with its first output and once with the mean."
+        ),
     ] = None
     translated_tfidf: Annotated[
         list[str] | None,
         Option(
             metavar="MODEL",
-            help="As a baseline of classification, TF-IDF of the words of texts that a trained "
-            "model translates into English, or into --translate-into.",
+            help="Classification baseline: TF-IDF of texts that this trained model translates "
+            "into English, or into --translate-into.",
         ),
     ] = None
     translate_into: Annotated[
         str | None,
         Option(
             metavar="LANGUAGE",
-            help="The language of --translated-tfidf. Default: en, or else the first that the "
+            help="Target language of --translated-tfidf. Default: en, or the first that the "
             "model translates into.",
         ),
     ] = None
-    tfidf: Annotated[bool, Option(help="Character n-gram TF-IDF as a baseline.")] = True
+    tfidf: Annotated[bool, Option(help="Compare with character n-gram TF-IDF.")] = True
     output: Annotated[
         Path | None, Option("-o", "--output", help="Folder for eval.json and report.md.")
     ] = None
@@ -123,24 +136,24 @@ class RunOptions(common.LongOptions, common.ModelOptions):
         bool, Option(help="Draw matrices and t-SNE maps into the output folder.")
     ] = True
     cache_dir: Annotated[
-        Path | None, Option(help="Of vectors and results. Default: $TMDE_CACHE.")
+        Path | None, Option(help="Folder that caches vectors and results. Default: $TMDE_CACHE.")
     ] = None
 
 
 @app.command()
 @command(RunOptions)
 def run(options: RunOptions) -> None:
-    """Measure models on tasks: a table here; with -o also JSON, a report in Markdown, and figures.
+    """Evaluate models on tasks: print a table, and with -o write JSON, a report and figures.
 
-    The second and later models are compared with the first one: difference, interval and p-value.
+    Later models are compared with the first one: difference, confidence interval and p-value.
 
         tmde eval mine=runs/mine --tasks sample,word_order -o results
 
         tmde eval mine=runs/mine --tasks sentence_retrieval=dev.jsonl
         --baseline FacebookAI/xlm-roberta-base
 
-    Labeled documents are classified within and across their languages. The fields are text, label,
-    and, if there are any, language, split, id (the same for translations) and title:
+    Labeled documents are classified within and across their languages. Their fields are text, label
+    and, if present, language, split, id (the same for translations) and title:
 
         tmde eval A=runs/mine B=default --labeled news.csv --columns text=Body,label=Topic
     """
@@ -159,18 +172,20 @@ def run(options: RunOptions) -> None:
 def compare_command(
     a: Annotated[
         str,
-        Argument(metavar="A", help="Evaluation folder, or FOLDER#SYSTEM where it holds several."),
+        Argument(
+            metavar="A", help="Folder of an evaluation, or FOLDER#SYSTEM if it contains several."
+        ),
     ],
-    b: Annotated[str, Argument(metavar="B", help="What is compared with it.")],
-    each_cell: Annotated[bool, Option("--each-cell", help="Compare every cell too.")] = False,
+    b: Annotated[str, Argument(metavar="B", help="The evaluation to compare with it.")],
+    each_cell: Annotated[bool, Option("--each-cell", help="Also compare every cell.")] = False,
 ) -> None:
-    """Difference of B from A, its interval and p-values, item by item.
+    """Compare two evaluated systems: difference, confidence interval and p-values.
 
         tmde eval compare results#first results#second
 
-    p says how often a difference of this size comes up by chance if both systems are equally good
-    (randomization test over test items). 'p (folds)' says the same by a paired t-test over ten
-    other splits of the documents. Neither is corrected for the number of comparisons.
+    p is the probability of a difference this large if both systems are equally good (randomization
+    test over test items). 'p (folds)' comes from a paired t-test over ten other splits of the
+    documents. Neither is corrected for multiple comparisons.
     """
     from rich.console import Console
     from rich.markdown import Markdown
@@ -188,27 +203,28 @@ def compare_command(
 def correlate_command(
     results: Annotated[
         list[str],
-        Argument(metavar="RESULTS", help="Evaluation folders, of one or several systems each."),
+        Argument(metavar="RESULTS", help="Folders of evaluations."),
     ],
     tasks: Annotated[
         list[str] | None,
         Option("-t", "--tasks", help="Only these tasks and groups, comma-separated. Default: all."),
     ] = None,
     method: Annotated[
-        common.CorrelationMethod, Option(help="Correlation of ranks, or of the results themselves.")
+        common.CorrelationMethod,
+        Option(help="Correlation of ranks (spearman) or of the results themselves (pearson)."),
     ] = "spearman",
     output: Annotated[
         Path | None,
-        Option("-o", "--output", help="TSV to write, with a row for each pair of tasks."),
+        Option("-o", "--output", help="TSV to write, one row per pair of tasks."),
     ] = None,
     overwrite: Annotated[bool, Option("--overwrite", help="Replace the file of -o.")] = False,
 ) -> None:
-    """Correlate probing tasks with all other tasks, over the systems that have all of them.
+    """Correlate probing tasks with all other tasks, over systems evaluated on all of them.
 
         tmde eval correlate results/*/ --tasks probing,senteval -o correlations.tsv
 
-    It needs four systems. Each p-value, of a permutation test, is corrected by Holm's method for
-    the number of pairs of tasks. TF-IDF is left out.
+    It needs four systems. Each p-value comes from a permutation test and is corrected for the
+    number of task pairs (Holm). TF-IDF is left out.
     """
     target = None
     if output is not None:
@@ -235,7 +251,7 @@ def correlate_command(
 def list_tasks() -> None:
     """List the tasks: what they measure, in which languages, and where their data come from.
 
-    If the output is no terminal, every task is one line, and tabs separate the columns.
+    If the output is not a terminal, each task is one line with tab-separated columns.
     """
     from tmde.cli.task_list import print_tasks
 
@@ -254,7 +270,7 @@ def curves(
 ) -> None:
     """Draw the training curves of runs from their logs.
 
-    Each run is one line, labeled NAME or by its folder.
+    Each run is one line, labeled by NAME or its folder.
 
         tmde eval curves bag=runs/bag small=runs/small -o curves.png
     """

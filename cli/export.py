@@ -25,15 +25,14 @@ EncoderArgument = Annotated[
     ),
 ]
 NewFolderOption = Annotated[
-    Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")
+    Path, Option("--output", "-o", metavar="FOLDER", help="Folder to create.")
 ]
 RowLanguagesOption = Annotated[
-    str | None, Option("--languages", help="Of the parallel rows, such as de,en. Default: all.")
+    str | None,
+    Option("--languages", help="Languages of the parallel text, such as de,en. Default: all."),
 ]
 
-app = typer.Typer(
-    no_args_is_help=True, help="Write a model in another form, for other software to run."
-)
+app = typer.Typer(no_args_is_help=True, help="Convert a model for other software.")
 
 
 @dataclass(kw_only=True)
@@ -55,31 +54,34 @@ class OnnxOptions(LoadingOptions):
 
     model: common.ModelArgument
     output: Annotated[
-        Path | None, Option("--output", "-o", metavar="FOLDER", help="Default: MODEL.")
+        Path | None,
+        Option("--output", "-o", metavar="FOLDER", help="Folder to write. Default: MODEL."),
     ] = None
-    quantization: Annotated[Literal["int8"] | None, Option(help="int8: weights of 8 bits.")] = None
+    quantization: Annotated[
+        Literal["int8"] | None, Option(help="int8 quantizes the weights to 8 bits.")
+    ] = None
 
 
 @app.command()
 @command(OnnxOptions)
 def onnx(options: OnnxOptions) -> None:
-    """Write a model as an ONNX graph: FOLDER/onnx/model.onnx, or model_int8.onnx.
+    """Export a model as an ONNX graph: FOLDER/onnx/model.onnx or model_int8.onnx.
 
     The graph takes batches of any size and length, and runs without torch. Its outputs are
-    last_hidden_state and sentence_embedding, the vector. It is checked and compared with the model
-    on texts in six languages: in float32, outputs that differ by more than a ten-thousandth are an
-    error; in int8, a vector whose cosine with the model's is below 0.9.
+    last_hidden_state and sentence_embedding, the vector. The export is compared with the model on
+    texts in six languages. It fails if float32 outputs differ by more than 1e-4, or if the cosine
+    of an int8 vector with the model's is below 0.9.
 
         tmde export onnx runs/tmde
 
-    A folder of its own also gets the files that text-embeddings-inference, transformers.js and
-    fastembed read:
+    Another folder also gets the files that text-embeddings-inference, transformers.js and fastembed
+    read:
 
         tmde export onnx default -o served
 
         tmde export onnx default -o served --quantization int8
 
-    It needs tmde's extra "onnx".
+    This needs the extra "onnx".
     """
     folder = _onnx_folder(options.model, options.output)
     from tmde.embedding.export_check import open_exportable
@@ -128,21 +130,21 @@ class StaticOptions:
 @app.command()
 @command(StaticOptions)
 def static(options: StaticOptions) -> None:
-    """Write a bag as a table of vectors for sentence-transformers and model2vec.
+    """Export a bag as a static model for sentence-transformers and model2vec.
 
-    Nobody needs this package to open the folder. The packaged model is a bag:
+    Opening the folder does not require tmde. The packaged model is a bag:
 
         tmde export static default -o static
 
     In Python: `SentenceTransformer("static").encode("Guten Tag")`, or
     `StaticModel.from_pretrained("static").encode("Guten Tag")` with model2vec.
 
-    A static model counts a token as often as it occurs. Where the model damps repeated tokens, as
-    the packaged one does, vectors differ a little. The command measures this on the built-in sample
-    and writes it into FOLDER/README.md.
+    A static model counts every occurrence of a token. If the model damps repeated tokens, as the
+    packaged one does, vectors differ slightly. The command measures this on the built-in sample and
+    writes it into FOLDER/README.md.
 
-    Every model of this package also opens as it is:
-    SentenceTransformer(MODEL, trust_remote_code=True).
+    Every model of tmde also opens without export: SentenceTransformer(MODEL,
+    trust_remote_code=True).
     """
     common.check_new(options.output)
     from tmde.eval.static_report import export_static
@@ -162,35 +164,34 @@ class BagOptions:
 
     encoder: EncoderArgument
     output: NewFolderOption
-    train: Annotated[list[str], Option(metavar="SOURCE", help="Parallel rows; repeatable.")]
+    train: Annotated[list[str], Option(metavar="SOURCE", help="Parallel text. Repeatable.")]
     languages: RowLanguagesOption = None
     columns: common.ColumnsOption = None
     quoting: common.QuotingOption = None
-    vocab_size: Annotated[int, Option(min=1, help="Entries of the vocabulary.")] = 44_000
+    vocab_size: Annotated[int, Option(min=1, help="Size of the vocabulary.")] = 44_000
     whole_words: Annotated[
-        int, Option(min=0, help="How many of them are frequent words that the encoder splits.")
+        int,
+        Option(min=0, help="How many of these entries are frequent words that the encoder splits."),
     ] = 8_000
     width: Annotated[
-        int | None, Option(min=1, help="Numbers of a vector. Default: the encoder's.")
+        int | None, Option(min=1, help="Width of the vectors. Default: the encoder's.")
     ] = None
-    lowercase: Annotated[
-        bool, Option("--lowercase/--cased", help="Read all text in lower case.")
-    ] = True
+    lowercase: Annotated[bool, Option("--lowercase/--cased", help="Lowercase all text.")] = True
 
 
 @app.command()
 @command(BagOptions)
 def bag(options: BagOptions) -> None:
-    """Make a bag of an encoder's token vectors, as a checkpoint to train.
+    """Build a bag from an encoder's token vectors, as a checkpoint to train.
 
         tmde export bag intfloat/multilingual-e5-small -o runs/e5-bag --train corpus/
 
         tmde train default --train corpus/ --warm-start runs/e5-bag -o runs/bag
 
-    A bag adds up weighted vectors of the tokens of a text. Here, the vector of a token is what the
-    encoder makes of it alone. Tokens that the rows do not have are left out.
+    A bag sums weighted vectors of the tokens in a text. Here, each token's vector is the encoder's
+    output for that token alone. Tokens that do not occur in the text are left out.
 
-    For encoders with a Unigram (XLM-R) or WordPiece (BERT) vocabulary.
+    This works for encoders with a Unigram (XLM-R) or WordPiece (BERT) vocabulary.
     """
     common.check_new(options.output)
     columns = common.columns_of(options.columns)
@@ -218,37 +219,37 @@ class VocabularyOptions(LoadingOptions):
     output: NewFolderOption
     text: Annotated[
         list[str] | None,
-        Option(metavar="FILE", help="File or folder of documents to read; repeatable."),
+        Option(metavar="FILE", help="File or folder of documents to read. Repeatable."),
     ] = None
     field: common.FieldOption = None
     train: Annotated[
-        list[str] | None, Option(metavar="SOURCE", help="Parallel rows to read; repeatable.")
+        list[str] | None, Option(metavar="SOURCE", help="Parallel text to read. Repeatable.")
     ] = None
     languages: RowLanguagesOption = None
     columns: common.ColumnsOption = None
     quoting: common.QuotingOption = None
-    max_tokens: Annotated[int | None, Option(min=1, help="Most entries of the new vocabulary.")] = (
+    max_tokens: Annotated[int | None, Option(min=1, help="Largest size of the new vocabulary.")] = (
         None
     )
-    min_count: Annotated[int, Option(min=1, help="Leave out tokens that occur less often.")] = 1
+    min_count: Annotated[int, Option(min=1, help="Leave out tokens that occur fewer times.")] = 1
 
 
 @app.command()
 @command(VocabularyOptions)
 def vocabulary(options: VocabularyOptions) -> None:
-    """Cut the vocabulary of an encoder to the tokens of some texts, as a new checkpoint.
+    """Reduce an encoder's vocabulary to the tokens of some texts, as a new checkpoint.
 
         tmde export vocabulary intfloat/multilingual-e5-small -o e5-de-en --train corpus/
         --languages de,en
 
-    Special tokens, Latin letters and all characters of the texts stay. Texts of known tokens keep
-    their vectors. The checkpoint carries the prompt, so that nobody has to remember it:
+    Special tokens, Latin letters and all characters of the texts stay. Texts made of known tokens
+    keep their vectors. The checkpoint can store the prompt:
 
         tmde export vocabulary intfloat/multilingual-e5-small -o e5-news --text news.jsonl
         --prompt "query: "
 
-    For encoders with a Unigram (XLM-R) or WordPiece (BERT) vocabulary; a decoder or a head is left
-    out.
+    This works for encoders with a Unigram (XLM-R) or WordPiece (BERT) vocabulary. Decoders and
+    heads are left out.
     """
     common.check_new(options.output)
     if not options.text and not options.train:

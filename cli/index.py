@@ -18,43 +18,46 @@ class IndexOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
 
     source: Annotated[str | None, Argument(metavar="DOCS", help=common.DOCUMENTS_HELP)] = None
     folder: Annotated[
-        Path, Option("--output", "-o", metavar="INDEX", help="Folder, created or updated.")
+        Path,
+        Option("--output", "-o", metavar="INDEX", help="Folder of the index, created or updated."),
     ]
     model: Annotated[
         str | None,
         Option(
             "--model",
             "-m",
-            help="Folder or Hub id. Default: the index's, or the model of tmde.",
+            help="Folder or Hub id. Default: the index's model, or the packaged one.",
             callback=common.check_model_name,
         ),
     ] = None
     id_field: common.IdFieldOption = None
     delete: Annotated[
-        list[str] | None, Option(metavar="ID", help="Remove this document; repeatable.")
+        list[str] | None, Option(metavar="ID", help="Delete this document. Repeatable.")
     ] = None
     delete_file: Annotated[
-        str | None, Option(metavar="FILE", help="Remove the ids that are lines of FILE.")
+        str | None, Option(metavar="FILE", help="Delete the documents whose ids are lines of FILE.")
     ] = None
-    prune: Annotated[bool, Option("--prune", help="Remove documents that are not in DOCS.")] = False
+    prune: Annotated[bool, Option("--prune", help="Delete documents that are not in DOCS.")] = False
     precision: Annotated[
         Literal["float32", "float16"] | None,
         Option(
-            help="Of the vectors of a new index: 4 or 2 bytes (float16) a number. Default: float32."
+            help="Type of stored numbers in a new index: float32 (4 bytes) or float16 (2 bytes)."
+            " Default: float32."
         ),
     ] = None
     passages: Annotated[
         bool | None,
         Option(
             "--passages/--no-passages",
-            help="Whether a document of a new index has a vector for each passage, or one for its "
+            help="Whether documents of a new index have one vector per passage, or one for the "
             "whole text. Default: passages.",
         ),
     ] = None
     truncate_dim: Annotated[
         int | None,
         Option(
-            min=1, help="Store the first N numbers of each vector of a new index. Default: all."
+            min=1,
+            help="In a new index, store only the first N numbers of each vector. Default: all.",
         ),
     ] = None
     bad_rows: common.BadRowsOption = "report"
@@ -64,17 +67,17 @@ class IndexOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
 def index(options: IndexOptions) -> None:
     """Index documents for `tmde search`, or update an index.
 
-    A document whose id, text and other fields are in the index already is left alone; new ones are
-    added, changed ones replaced. The other fields of DOCS are kept as metadata. Every 1,024
-    documents, the work is on disk: after an interruption, the same command goes on.
+    Unchanged documents are skipped, new ones added, changed ones replaced. Other columns of DOCS
+    are stored as metadata. Progress is on disk after every 1,024 documents: after an interruption,
+    run the same command again.
 
-    DOCS is text (one document a line), CSV, TSV, JSONL or parquet with a column "text", all but
-    parquet also gzipped; or a folder of .txt, .md and .html files (one document each, without
-    markup; folders de/, en/ ... name the language) or of such tables. A column called language,
-    lang, locale or the like is taken as the language if it holds codes.
+    DOCS is text (one document per line), CSV, TSV, JSONL or parquet with a column "text", all
+    except parquet also gzipped; or a folder of .txt, .md and .html files (one document each,
+    without markup; folders de/, en/ ... name the language) or of such tables. A column named
+    language, lang, locale or the like is read as the language if it contains codes.
 
-    A document has a vector for each passage: a section (a heading `#` of Markdown), or a part of
-    it of up to 500 characters. A search finds documents by their nearest passages.
+    Documents have one vector per passage: a section (Markdown headings), or a part of it of up to
+    500 characters. A search finds documents by their nearest passage.
 
         tmde index news.jsonl -o news.index
 
@@ -82,7 +85,7 @@ def index(options: IndexOptions) -> None:
 
         tmde index -o news.index --delete 17 --delete 18
 
-    A new index of many documents, whose vectors take half of the space:
+    Create a large index with vectors of half the size:
 
         tmde index news.jsonl -o small.index --precision float16
     """

@@ -232,12 +232,12 @@ def _device_problems() -> Iterator[Problem]:
         return
     if has_driver and torch.version.cuda is None:
         yield Problem(
-            "there is an NVIDIA driver, but this torch is built for CPUs alone",
+            "there is an NVIDIA driver, but this torch is built for CPUs only",
             "install the CUDA build of torch, see https://pytorch.org/get-started",
         )
     elif has_driver:
         yield Problem(
-            f"torch is built for CUDA {torch.version.cuda}, and finds no GPU that it can use",
+            f"torch is built for CUDA {torch.version.cuda}, but finds no usable GPU",
             "run nvidia-smi, and update the driver or install a build for an older CUDA",
         )
 
@@ -258,7 +258,8 @@ def _disk_problems(report: MachineReport) -> Iterator[Problem]:
         free_bytes = int(cache["free_bytes"])
         if free_bytes < _SMALL_DISK:
             yield Problem(
-                f"{free_bytes / _GIGABYTE:.1f} GiB are free in {cache['folder']}, where {name} go",
+                f"{free_bytes / _GIGABYTE:.1f} GiB are free in {cache['folder']}, the folder of "
+                f"{name}",
                 "free some space, or set HF_HOME to a folder on another disk",
             )
 

@@ -126,7 +126,7 @@ def tmde(
         ),
     ] = False,
 ) -> None:
-    """Train multilingual document embedders on parallel text, embed and measure."""
+    """Train multilingual document embedders on parallel text, embed, search and evaluate."""
     if not sys.stderr.isatty():
         _hide_progress_bars_of_libraries()
 

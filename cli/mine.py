@@ -33,17 +33,20 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
         Option(
             "--model",
             "-m",
-            help="Folder or Hub id. Default: the model of tmde.",
+            help="Folder or Hub id. Default: the packaged model.",
             callback=common.check_model_name,
         ),
     ] = None
     vectors_a: Annotated[
-        Path | None, Option(help="Vectors of A by `tmde embed`, .npy: spares embedding it.")
+        Path | None, Option(help="Vectors of A from `tmde embed`, .npy, instead of embedding A.")
     ] = None
-    vectors_b: Annotated[Path | None, Option(help="Vectors of B.")] = None
+    vectors_b: Annotated[Path | None, Option(help="Vectors of B, in the same way.")] = None
     precision: Annotated[
         common.Precision,
-        Option(help="Of the numbers of vectors, as `tmde embed` stores them; of given ones, too."),
+        Option(
+            help="Type of the vectors' numbers, as in `tmde embed`; also that of --vectors-a and"
+            " --vectors-b."
+        ),
     ] = "float32"
     truncate_dim: Annotated[
         int | None,
@@ -52,23 +55,32 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
     scoring: common.ScoringOption = "ratio"
     k: common.NeighborsOption = 4
     retrieval: Annotated[
-        Retrieval, Option(help="Best pairs of A, of B, of both, or of either (max).")
+        Retrieval,
+        Option(
+            help="Keep the best pair of each text in A (forward), in B (backward), in both "
+            "(intersection), or in either (max)."
+        ),
     ] = "max"
     threshold: Annotated[float | None, Option(help="Lowest score of a pair.")] = None
-    max_pairs: Annotated[int | None, Option(min=1, help="Keep only this many pairs, the best.")] = (
+    max_pairs: Annotated[int | None, Option(min=1, help="Keep only the best pairs, this many.")] = (
         None
     )
     drop_identical: Annotated[
         bool, Option("--drop-identical", help="Leave out pairs of equal texts.")
     ] = False
     search: Annotated[
-        Search, Option(help="auto: hnsw beyond some 160,000 x 160,000 sentences.")
+        Search,
+        Option(
+            help="How neighbors are searched; auto takes hnsw beyond about 160,000 x 160,000 "
+            "sentences."
+        ),
     ] = "auto"
     gold: Annotated[
-        Path | None, Option(help="The right pairs: id of A, tab, id of B. Prints the quality.")
+        Path | None, Option(help="Correct pairs (id of A, tab, id of B), to compute the quality.")
     ] = None
     optimize_threshold: Annotated[
-        bool, Option("--optimize-threshold", help="Best F1 on --gold.")
+        bool,
+        Option("--optimize-threshold", help="Choose the threshold with the highest F1 on --gold."),
     ] = False
     judge_anyway: common.JudgeAnywayOption = False
     overwrite: common.OverwriteOption = False
@@ -76,37 +88,37 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
 
 @command(MineOptions)
 def mine(options: MineOptions) -> None:
-    """Mine translations: pairs of a sentence of A and one of B, best first.
+    """Mine bitext: find pairs of sentences that translate each other, best first.
 
-    A and B are text (one sentence a line), CSV, TSV, JSONL or parquet with a column "text", all but
-    parquet also gzipped, or folders of such tables. A repeated sentence takes part once, the first
-    time it occurs. Pairs with a probability below 0.4 are left out: on all kinds of development
-    text, F1 was near its best at this limit. --min-probability 0 keeps all pairs; 0.9 leaves hardly
-    a wrong one, but loses up to half of the right ones.
+    A and B are text (one sentence per line), CSV, TSV, JSONL or parquet with a column "text", all
+    except parquet also gzipped, or folders of such tables. Repeated sentences take part once. Pairs
+    with a probability below 0.4 are left out; on all kinds of development text, F1 was near its
+    best at this limit. --min-probability 0 keeps all pairs; 0.9 leaves hardly any wrong ones, but
+    loses up to half of the correct ones.
 
         tmde mine news.de.txt news.en.txt -o pairs.tsv
 
     --threshold, --max-pairs and --optimize-threshold replace this limit. A model without a
-    calibration has no probabilities: calibrate it by `tmde calibrate`, or give a --threshold.
+    calibration has no probabilities: run `tmde calibrate`, or set a --threshold.
 
-    The probability that a pair is a translation holds if half of the sentences have one on the
-    other side. Say so if it is less, here a twentieth:
+    Probabilities assume that half of the sentences have a translation on the other side. If fewer
+    do, say so; here, a twentieth:
 
         tmde mine web.de.txt web.en.txt -o pairs.tsv --share 0.05
 
-    With --language-a and --language-b, JSONL is a corpus that `tmde train` reads, and TMX a
-    translation memory:
+    With --language-a and --language-b, JSONL output is a corpus that `tmde train` reads, and TMX
+    output is a translation memory:
 
         tmde mine de.txt en.txt -o pairs.jsonl --language-a de --language-b en
 
-    Embed long files first, which can be resumed, and mine their vectors as often as you like:
+    For large files, embed first (this can be resumed), then mine the vectors as often as you like:
 
         tmde embed de.txt -o de.npy --resume
 
         tmde mine de.txt en.txt -o pairs.tsv --vectors-a de.npy --vectors-b en.npy
 
-    A threshold from a train split, by a gold list of ids, for another split; BUCC's lines are an
-    id, a tab and a text:
+    Choose a threshold on a training split with known pairs, for use on another split. A line of
+    BUCC is an id, a tab and a text:
 
         tmde mine train.de train.en -o train.tsv --format tsv --gold train.gold --optimize-threshold
     """

@@ -75,16 +75,16 @@ ModelOption = Annotated[
     Option(
         "--model",
         "-m",
-        help="Folder or Hub id; `default` and `accurate` come with tmde.",
+        help="Folder, Hub id, or packaged model: `default` (fast) or `accurate`.",
         callback=check_model_name,
     ),
 ]
 BadRows = Literal["report", "raise"]
-OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace files that exist.")]
+OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace existing files.")]
 
 JudgeAnywayOption = Annotated[
     bool,
-    Option("--judge-anyway", help="Judge texts in languages that the model does not know, too."),
+    Option("--judge-anyway", help="Also judge texts in languages that the model does not know."),
 ]
 
 # How a model is opened: the fields of `ModelOptions`, of which some commands take a few.
@@ -93,25 +93,29 @@ PoolingOption = Annotated[
 ]
 PromptOption = Annotated[
     str | None,
-    _model(help="Before every text, such as 'query: '. Default: the one that the model carries."),
+    _model(help="Text to put before every text, such as 'query: '. Default: the model's own."),
 ]
 DtypeOption = Annotated[
     Literal["float32", "bfloat16", "float16"] | None,
     _model(
-        help="Of the weights. Default: the checkpoint's; for `accurate`, what the CPU does fast."
+        help="Type of the weights. Default: the checkpoint's; for `accurate`, whatever the "
+        "CPU computes fastest."
     ),
 ]
 DeviceOption = Annotated[
-    str | None, _model(help="cpu, cuda, cuda:1, mps. Default: the best there is.")
+    str | None, _model(help="cpu, cuda, cuda:1 or mps. Default: the best device available.")
 ]
 TrustRemoteCodeOption = Annotated[
-    bool, _model("--trust-remote-code", help="Run the Hub model's code.")
+    bool, _model("--trust-remote-code", help="Run code from the model's Hub repository.")
 ]
-RevisionOption = Annotated[str | None, _model(help="Branch, tag or commit of a Hub model.")]
+RevisionOption = Annotated[str | None, _model(help="Branch, tag or commit of a model on the Hub.")]
 
 BadRowsOption = Annotated[
     BadRows,
-    _input(help="Rows that cannot be read: leave them out and report them, or stop at the first."),
+    _input(
+        help="Rows that can't be read: report and leave them out, or raise an error at the "
+        "first one."
+    ),
 ]
 
 # What the commands for documents take.
@@ -119,39 +123,38 @@ DOCUMENTS_HELP = "File or folder of documents, or - for stdin."
 # Options that say how a file of documents is read.
 FormatOption = Annotated[
     InputFormat | None,
-    _input(
-        help="Format of a file. Default: by the suffix, such as .csv or .csv.gz; text for stdin."
-    ),
+    _input(help="File format. Default: by suffix, such as .csv or .csv.gz; text for stdin."),
 ]
 QuotingOption = Annotated[
     Quoting | None,
     _input(
-        help="Quotes of CSV and TSV: minimal if they enclose fields, none if they are plain "
-        "characters. Default: found out."
+        help="Quotes in CSV and TSV: minimal if they enclose fields, none if they are plain "
+        "characters. Default: detected."
     ),
 ]
 FieldOption = Annotated[
     list[str] | None,
     _input(
-        help="Column of the text. Repeatable: a blank line joins the columns, in this order. "
-        "Default: text."
+        help="Column of the text. Repeatable: columns are joined by a blank line, in this "
+        "order. Default: text."
     ),
 ]
 IdFieldOption = Annotated[
     str | None,
     _input(
-        help="Column of the id. Default: id, or the row's number, and in an index its file too."
+        help="Column of the id. Default: id, or the row number; in an index, file and row number."
     ),
 ]
-LanguageOption = Annotated[
-    str | None, _input(help="Code of the language of all documents, such as de.")
-]
+LanguageOption = Annotated[str | None, _input(help="Language code of all documents, such as de.")]
 LanguageFieldOption = Annotated[
-    str | None, _input(help="Column of the language of each document; de-DE is de.")
+    str | None, _input(help="Column with the language of each document; de-DE counts as de.")
 ]
 
-ScoringOption = Annotated[Scoring, Option(help="Margin of Artetxe & Schwenk 2019, or cosine.")]
-NeighborsOption = Annotated[int, Option("-k", min=1, help="Neighbors of a margin.")]
+ScoringOption = Annotated[
+    Scoring,
+    Option(help="How pairs are scored: by a margin (Artetxe and Schwenk, 2019) or the cosine."),
+]
+NeighborsOption = Annotated[int, Option("-k", min=1, help="Number of neighbors of a margin.")]
 
 # Options of the training data, as `tmde train` and `tmde compare` take them.
 TrainOption = Annotated[
@@ -167,7 +170,7 @@ ColumnsOption = Annotated[
     Option(
         "--columns",
         metavar="NAME=COLUMN,...",
-        help="Columns of other names, such as de=Source,en=Target, also doc_id=... Repeatable.",
+        help="Columns with other names, such as de=Source,en=Target; also doc_id=... Repeatable.",
     ),
 ]
 
@@ -236,7 +239,7 @@ class ModelOptions:
         int | None,
         _model(
             min=1,
-            help="Tokens of the longest input. Default: the model's limit; 750 if it names none.",
+            help="Longest input in tokens. Default: the model's limit, or 750 if it states none.",
         ),
     ] = None
     prompt: PromptOption = None
@@ -253,31 +256,33 @@ class LongOptions:
     long_documents: Annotated[
         Literal["truncate", "chunk", "sentences", "punctuation", "words"] | None,
         _long(
-            help="Of a document too long for the model, embed the beginning (truncate: default of "
-            "embed and eval), overlapping windows (chunk), every sentence (sentences: default of "
-            "the other commands) or every piece up to . ! or ? (punctuation). words: overlapping "
-            "windows of 128 words."
+            help="How to embed documents longer than the model's limit. truncate: the beginning "
+            "(default of embed and eval). chunk: overlapping windows. sentences: every "
+            "sentence (default of the other commands). punctuation: every piece up to `.`, "
+            "`!` or `?`. words: overlapping windows of 128 words."
         ),
     ] = None
     window: Annotated[
         int | None,
         _long(
             min=1,
-            help="Split documents of more tokens (words: of more words). Default: those too long "
-            "for the model (words: 128).",
+            help="Split documents with more tokens than this (words: more words). Default: the "
+            "model's limit (words: 128).",
         ),
     ] = None
     stride: Annotated[
         int | None,
         _long(
             min=1,
-            help="Tokens (words: words) from one window's start to the next. Default: half of a "
-            "window.",
+            help="Tokens (words: words) between the starts of two windows. Default: half a window.",
         ),
     ] = None
     aggregation: Annotated[
         str | None,
-        _long(help="Of the pieces of a document: mean (default), max, or a saved SentenceDensity."),
+        _long(
+            help="How the vectors of the pieces become one: mean (default), max, or a saved "
+            "SentenceDensity."
+        ),
     ] = None
 
 
@@ -290,8 +295,8 @@ class SidesOptions:
     field: FieldOption = None
     id_field: IdFieldOption = None
     bad_rows: BadRowsOption = "report"
-    language_a: Annotated[str | None, _input(help="Code of A's language.")] = None
-    language_b: Annotated[str | None, _input(help="Code of B's language.")] = None
+    language_a: Annotated[str | None, _input(help="Language code of A.")] = None
+    language_b: Annotated[str | None, _input(help="Language code of B.")] = None
 
 
 @dataclass(kw_only=True)
@@ -303,19 +308,20 @@ class ProbabilityOptions:
         _probability(
             min=0,
             max=1,
-            help="Lowest probability of a pair of sentences; 0 keeps all. Default, unless another "
-            "limit is given: 0.4; align: 0.1.",
+            help="Lowest probability of a sentence pair; 0 keeps all. Default, unless another "
+            "limit is set: 0.4; align: 0.1.",
         ),
     ] = None
     share: Annotated[
         float | None,
         _probability(
-            help="Share of texts with a translation on the other side. Default: 0.5; align: 0.9."
+            help="Share of texts that have a translation on the other side. Default: 0.5; align:"
+            " 0.9."
         ),
     ] = None
     calibration: Annotated[
         Path | None,
-        _probability(help="File of `tmde calibrate`. Default: that of the model."),
+        _probability(help="File from `tmde calibrate`. Default: the model's own calibration."),
     ] = None
 
 

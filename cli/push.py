@@ -16,30 +16,26 @@ from tmde.cli.errors import OptionError
 class RepositoryOptions:
     """Options of models and of parallel rows."""
 
-    private: Annotated[bool, Option("--private", help="Only for you and your organization.")] = (
-        False
-    )
+    private: Annotated[bool, Option("--private", help="Make the repository private.")] = False
     license: Annotated[
         str | None,
         Option(
-            help="A license id of the Hub, such as apache-2.0. Default for a model: the one that "
-            "the licenses of what it was made from demand, if they do."
+            help="License id of the Hub, such as apache-2.0. Default for a model: the one that "
+            "its training data and base models demand, if any."
         ),
     ] = None
-    revision: Annotated[str | None, Option(help="Branch; created if it does not exist.")] = None
+    revision: Annotated[str | None, Option(help="Branch, created if it does not exist.")] = None
     create_pr: Annotated[
-        bool, Option("--create-pr", help="Open a pull request, without committing.")
+        bool, Option("--create-pr", help="Open a pull request instead of committing.")
     ] = False
     message: Annotated[str | None, Option("-m", "--message", help="Commit message.")] = None
-    token: Annotated[str | None, Option(help="Default: HF_TOKEN, or that of `hf auth login`.")] = (
-        None
-    )
-    overwrite: Annotated[bool, Option("--overwrite", help="Delete what the repository holds.")] = (
-        False
-    )
-    dry_run: Annotated[bool, Option("--dry-run", help="Only list the files; nothing is sent.")] = (
-        False
-    )
+    token: Annotated[
+        str | None, Option(help="Hub token. Default: HF_TOKEN, or that of `hf auth login`.")
+    ] = None
+    overwrite: Annotated[
+        bool, Option("--overwrite", help="Delete the present content of the repository.")
+    ] = False
+    dry_run: Annotated[bool, Option("--dry-run", help="Only list the files; send nothing.")] = False
 
 
 @dataclass(kw_only=True)
@@ -47,27 +43,32 @@ class PushOptions(RepositoryOptions):
     """The options of `tmde push`."""
 
     path: Annotated[
-        str, Argument(metavar="PATH", help="Folder of a model; or parallel rows, see --repo-type.")
+        str, Argument(metavar="PATH", help="Folder of a model, or parallel text, see --repo-type.")
     ]
-    repo_id: Annotated[str, Argument(metavar="USER/NAME", help="Created if it does not exist.")]
+    repo_id: Annotated[
+        str, Argument(metavar="USER/NAME", help="Repository, created if it does not exist.")
+    ]
     repo_type: Annotated[
         Literal["model", "dataset"],
-        Option(
-            help="'dataset' pushes parallel rows: all that `tmde train --train` reads from files."
-        ),
+        Option(help="'dataset' pushes parallel text, as `tmde train --train` reads it from files."),
     ] = "model"
     license_override: Annotated[
         str | None,
         Option(
             metavar="REASON",
-            help="Why --license is right although it contradicts those; the card repeats it.",
+            help="Why --license is right although it contradicts the licenses of data or base "
+            "models; the card repeats it.",
         ),
     ] = None
     data_license: Annotated[
-        list[str] | None, Option(metavar="NAME=LICENSE", help="Of the data. Repeatable.")
+        list[str] | None,
+        Option(metavar="NAME=LICENSE", help="License of a data source. Repeatable."),
     ] = None
     results: Annotated[
-        list[str] | None, Option(metavar="FOLDER[#SYSTEM]", help="By `tmde eval`. Repeatable.")
+        list[str] | None,
+        Option(
+            metavar="FOLDER[#SYSTEM]", help="Folder of `tmde eval -o`, for the card. Repeatable."
+        ),
     ] = None
 
 
@@ -80,12 +81,12 @@ def push(options: PushOptions) -> None:
         tmde push rows.jsonl USER/CORPUS --repo-type dataset
 
     A model is uploaded with weights, configuration, code, tokenizer, a filled-in card and its
-    recipe, without checkpoints, logs or paths of this machine.
-    `AutoModel.from_pretrained("USER/NAME", trust_remote_code=True)` opens it. A corpus is uploaded
-    as parquet with a card; `tmde train --train USER/NAME` reads it.
+    recipe, but no checkpoints, logs or local paths. `AutoModel.from_pretrained("USER/NAME",
+    trust_remote_code=True)` opens it. A corpus is uploaded as parquet with a card; `tmde train
+    --train USER/NAME` reads it.
 
-    All files go in one commit: a push that fails publishes nothing, and running the same again does
-    not send twice what has arrived.
+    All files go into one commit: a failed push publishes nothing, and repeating it does not resend
+    files that have arrived.
     """
     _check_repo_id(options.repo_id)
     names_model = options.data_license or options.results or options.license_override

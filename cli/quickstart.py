@@ -7,7 +7,7 @@ import typer
 
 
 def quickstart(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to make.")] = Path(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to create.")] = Path(
         "tmde-quickstart"
     ),
     seed: Annotated[
@@ -16,9 +16,8 @@ def quickstart(
 ) -> None:
     """Search documents, then train a tiny embedder and classify with it across languages.
 
-    Needs no network and no files: the documents are the built-in sample. A classifier that has seen
-    only English labels is tested in every language, beside chance and beside the same classifier on
-    TF-IDF.
+    It needs no network and no files: the documents are the built-in sample. A classifier trained on
+    English labels is tested in every language, next to chance and to the same classifier on TF-IDF.
     """
     from tmde.cli.run_quickstart import run_quickstart
 

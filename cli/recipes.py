@@ -6,7 +6,7 @@ import typer
 
 
 def recipes() -> None:
-    """List the recipes of `tmde train`: what each trains, and the paper whose system it is."""
+    """List the recipes of `tmde train`: what each trains, and its paper."""
     described = described_recipes()
     width = max(len(name) for name in described)
     for name, description in described.items():

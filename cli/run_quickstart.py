@@ -113,7 +113,7 @@ def _run_steps(output: Path, model_folder: Path, seed: int, start: float) -> Non
     write_atomically(output / "results.json", json.dumps(summary, indent=2))
     console.print(f"   {picture}\nDone in {seconds:.0f} s; everything is in {output}/")
     if difference > MAX_DIFFERENCE:
-        raise RuntimeError("The reloaded model gives other vectors: please report this.")
+        raise RuntimeError("The reloaded model computes other vectors: please report this.")
     _print_next_steps(output, model_folder, accuracies, seed)
 
 
@@ -121,8 +121,8 @@ def _describe_interruption(output: Path, seed: int) -> str:
     """Return what remains of an interrupted quickstart, and how to see it."""
     command = shlex.join(["tmde", "quickstart", "-o", str(output), "--seed", str(seed)])
     return (
-        "Interrupted in the step that is named last; it and those after it remain, of five. The "
-        f"same command begins again and takes {DURATION}: {command}"
+        "Interrupted. The step printed last and those after it are not done. The same command "
+        f"starts over and takes {DURATION}: {command}"
     )
 
 
@@ -133,9 +133,9 @@ def _print_next_steps(
     trained = _mean_of_others(accuracies[TRAINED])
     baseline = _mean_of_others(accuracies[BASELINE])
     console.print(
-        f"\n[bold]What was learned:[/] with English labels alone, the tiny model sorts documents "
-        f"in the other languages right in {trained:.0%} of all cases, and character TF-IDF in "
-        f"{baseline:.0%}.",
+        f"\n[bold]Result:[/] trained on English labels only, the classifier gets {trained:.0%} of "
+        f"the documents in other languages right with the tiny model, and {baseline:.0%} with "
+        f"character TF-IDF.",
         highlight=False,
     )
     documents = output / "documents.jsonl"

@@ -46,40 +46,41 @@ class SearchOptions(LoadingOptions):
     """The options of `tmde search`."""
 
     arguments: Annotated[
-        list[str], Argument(metavar="[QUERY] INDEX", help="Query in quotes; folder of the index.")
+        list[str],
+        Argument(metavar="[QUERY] INDEX", help="Query in quotes, then the folder of the index."),
     ]
     queries: Annotated[
-        str | None, Option(metavar="FILE", help="Queries, one a line; - for stdin.")
+        str | None, Option(metavar="FILE", help="File with one query per line; - for stdin.")
     ] = None
-    k: Annotated[int, Option("--top-k", "-k", min=1, help="Documents for each query.")] = 10
+    k: Annotated[int, Option("--top-k", "-k", min=1, help="Number of documents per query.")] = 10
     filter: Annotated[
         list[str] | None,
         Option(
             metavar="NAME=VALUE",
-            help="Only documents with this value of a field. Repeatable: either of the values of "
-            "one name, and all of the names.",
+            help="Keep only documents with this value of a field. Repeatable: a document needs "
+            "one of the values given for each name.",
         ),
     ] = None
     where: Annotated[
         str | None,
-        Option(metavar="SQL", help='Only documents that fulfill this: "year >= 2024".'),
+        Option(metavar="SQL", help='Keep only documents that meet this condition: "year >= 2024".'),
     ] = None
     mode: Annotated[
         Literal["meaning", "words", "both"],
-        Option(help="Go by the meaning of texts, by the words that they share, or by both."),
+        Option(help="Compare meaning (vectors), words (BM25), or both."),
     ] = "meaning"
-    as_json: Annotated[bool, Option("--json", help="One JSON object a line for each hit.")] = False
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object per hit.")] = False
     exact: Annotated[bool, Option("--exact", help="Scan all documents of a large index.")] = False
-    snippet_width: Annotated[int, Option(min=0, help="Characters of a snippet; 0: none.")] = 200
+    snippet_width: Annotated[int, Option(min=0, help="Characters of a snippet; 0 for none.")] = 200
     language: Annotated[
-        str | None, Option(help="Code of the queries' language, if the model needs it.")
+        str | None, Option(help="Language code of the queries, if the model needs it.")
     ] = None
     model: Annotated[
         str | None,
         Option(
             "--model",
             "-m",
-            help="Where the index's model is, if it was moved.",
+            help="New place of the index's model, if it was moved.",
             callback=common.check_model_name,
         ),
     ] = None
@@ -87,14 +88,13 @@ class SearchOptions(LoadingOptions):
 
 @command(SearchOptions)
 def search(options: SearchOptions) -> None:
-    """Search the documents that `tmde index` has indexed; a query finds documents of all languages.
+    """Search an index made by `tmde index`, across languages.
 
-    The score is the cosine of query and document; with --mode words it is BM25. With --mode both
-    it is the cosine in standard deviations above the mean, plus 0.15 BM25. The snippet is the
-    sentence of a document's nearest passage that is nearest to the query; with --mode words, that
-    with most words of it. Up to three other fields of a document are shown beside it, such as the
-    target of a translation memory, and all of them with --json. A hit of `default` is marked as
-    weak if its cosine is below 0.2.
+    The score is the cosine of query and document; with --mode words, BM25; with --mode both, the
+    cosine in standard deviations above the mean plus 0.15 BM25. The snippet is the sentence nearest
+    to the query in the document's nearest passage; with --mode words, the one with most of its
+    words. Up to three other fields of a document are shown, such as the target of a translation
+    memory; --json shows all. A hit of `default` with a cosine below 0.2 is marked as weak.
 
         tmde search "a bridge is closed" news.index -k 5 --filter language=de
 
@@ -306,7 +306,7 @@ def _print_table(
     if query is not None:
         console.print(f"[bold]{escape(query)}[/bold]")
     if not hits:
-        reason = "No document has a word of the query." if mode == "words" else "No documents."
+        reason = "No document contains a word of the query." if mode == "words" else "No documents."
         console.print(reason)
         return
     table = Table()
@@ -325,7 +325,7 @@ def _print_table(
         table.add_row(str(rank), score, language, _describe_document(hit), *values)
     console.print(table)
     if weak_below is not None and hits[0].score < weak_below:
-        console.print(f"No document fits well: all scores are below {weak_below}.")
+        console.print(f"No document matches well: all scores are below {weak_below}.")
 
 
 def _other_fields(hits: Sequence["Hit"]) -> list[str]:

@@ -23,20 +23,21 @@ class KeyOptions:
     """Options that stand for recipe keys."""
 
     languages: Annotated[
-        str | None, _run_option(help="Such as de,en. Default: those of the data.")
+        str | None, _run_option(help="Languages, such as de,en. Default: those of the data.")
     ] = None
     pivots: Annotated[
         str | None, _run_option(help="Languages to translate into, such as en. Default: en, es.")
     ] = None
     minutes: Annotated[
-        float | None, _run_option(help="Minutes of training, without those of evaluations.")
+        float | None, _run_option(help="Minutes of training, without evaluations.")
     ] = None
     steps: Annotated[
-        int | None, _run_option(min=1, help="Number of steps. It replaces the limit of minutes.")
+        int | None, _run_option(min=1, help="Number of training steps, instead of a time limit.")
     ] = None
-    seed: Annotated[int | None, _run_option(min=0, help="Default: 42.")] = None
+    seed: Annotated[int | None, _run_option(min=0, help="Random seed. Default: 42.")] = None
     batch_tokens: Annotated[
-        int | None, _run_option(min=1, help="Tokens of a step, by accumulation.")
+        int | None,
+        _run_option(min=1, help="Tokens per optimizer step, reached by gradient accumulation."),
     ] = None
     quoting: common.QuotingOption = None
 
@@ -49,14 +50,17 @@ class StartOptions:
     train_data: common.TrainOption = None
     dev_data: common.DevOption = None
     warm_start: Annotated[
-        str | None, Option(help="Begin with this bag or T-MDE model: folder, Hub id, `default`.")
+        str | None,
+        Option(help="Initialize from this bag or T-MDE model: folder, Hub id or `default`."),
     ] = None
     encoder: Annotated[
         str | None,
-        Option(help="Begin with this pretrained encoder, a folder or Hub id, and its tokenizer."),
+        Option(
+            help="Initialize from this pretrained encoder (folder or Hub id) and use its tokenizer."
+        ),
     ] = None
     from_scratch: Annotated[
-        bool, Option("--from-scratch", help="Do not begin with the packaged model.")
+        bool, Option("--from-scratch", help="Do not initialize from the packaged model.")
     ] = False
     resume: Annotated[bool, Option("--resume", help="Resume the run in the folder.")] = False
 
@@ -67,19 +71,17 @@ class TrainOptions(KeyOptions, StartOptions):
 
     recipe: Annotated[
         str | None,
-        Argument(
-            help="Name of a recipe, or the path of a YAML file. With --encoder: adapted by default."
-        ),
+        Argument(help="Name of a recipe, or path of a YAML file. Default with --encoder: adapted."),
     ] = None
     overrides: Annotated[
         list[str] | None,
-        Argument(metavar="[KEY=VALUE]...", help="Recipe keys, such as learning_rate=3e-4."),
+        Argument(metavar="[KEY=VALUE]...", help="Recipe settings, such as learning_rate=3e-4."),
     ] = None
     columns: common.ColumnsOption = None
     lora: Annotated[
         bool,
         Option(
-            "--lora", help="Train LoRA adapters of the encoder alone, and merge them at the end."
+            "--lora", help="Train only LoRA adapters of the encoder, and merge them at the end."
         ),
     ] = False
     overwrite: Annotated[
@@ -94,12 +96,12 @@ def train(options: TrainOptions) -> None:
         tmde train bag --train memory.tsv --minutes 10
 
     The languages are those of the data. Recipes: bag (weighted subword vectors, 5 minutes on a
-    CPU), small (T-MDE trained mainly with InfoNCE, 10 minutes after such a bag), base (the same for
-    a GPU, larger), adapted (on a pretrained encoder, --encoder), distil (from a teacher's vectors),
-    tmde, ctmde, ctmde_p (T-MDE as in Li's thesis), quickstart; `tmde recipes` lists them all. bag,
-    small and base begin with the packaged model if it has the languages. With `torchrun
-    --nproc-per-node 2 -m tmde train` or `accelerate launch -m tmde train`, the same command trains
-    on several processes.
+    CPU), small (T-MDE trained mainly with InfoNCE, 10 minutes, on top of such a bag), base (the
+    same, larger, for a GPU), adapted (fine-tunes a pretrained encoder, --encoder), distil (learns a
+    teacher's vectors), tmde, ctmde, ctmde_p (T-MDE as in Li's thesis), quickstart; `tmde recipes`
+    lists all. bag, small and base are initialized from the packaged model if it has the languages.
+    `torchrun --nproc-per-node 2 -m tmde train` or `accelerate launch -m tmde train` run the same
+    training on several processes.
     """
     words = [word for word in (options.recipe, *(options.overrides or ())) if word is not None]
     check_quoting(words)

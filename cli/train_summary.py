@@ -114,9 +114,9 @@ def closing_lines(
     steps = results["steps"]
     if steps <= max(warmup_steps, 1):
         lines.append(
-            f"Only {steps:,} {'step was' if steps == 1 else 'steps were'} made, in which the "
-            "learning rate was still rising from 0: the model has hardly learned anything. Train "
-            "longer (--minutes, --steps)."
+            f"The run ended after {steps:,} step{'' if steps == 1 else 's'}, while the learning "
+            "rate was still warming up: the model has hardly learned anything. Train longer "
+            "(--minutes, --steps)."
         )
     return lines
 
@@ -186,7 +186,7 @@ def _comparison(packaged: Column, start: Column, trained: Column) -> list[str]:
         )
     if _is_worse(trained, start) and start.percent(MEAN) != packaged.percent(MEAN):
         lines.append(
-            "This model is worse than the one that it began with "
+            "This model is worse than the one it was initialized from "
             f"({trained.percent(MEAN)} < {start.percent(MEAN)}). Lower the learning rate, or train "
             "longer."
         )

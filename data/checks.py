@@ -20,9 +20,9 @@ CLOSE_ENOUGH = 0.55  # similarity of a code to a suggested one; `en` is not clos
 
 
 class CorpusError(TmdeError):
-    """Bad input.
+    """Wrong input data.
 
-    The message names file, row, field, the value found, the value expected and what to do.
+    The message names the file, row and field, the value found and expected, and what to do.
     """
 
 

@@ -89,17 +89,17 @@ class Worker:
 
 @dataclass(frozen=True)
 class EmbeddedFile:
-    """What `embed_file` did.
+    """The report of `embed_file`.
 
     Attributes:
         output: The file of vectors.
         rows: The number of documents.
-        width: How many numbers a vector has.
-        dtype: The type of the numbers.
-        worker: The process, one of those that share the file.
-        arithmetic: The type of the numbers that the model computes with.
-        work: What this process has embedded; None if the file was complete already.
-        seconds: The time that it took, reading included.
+        width: The number of numbers in a vector.
+        dtype: The type of the stored numbers.
+        worker: This process, one of those that share the file.
+        arithmetic: The type that the model computes in.
+        work: What this process embedded; None if the file was complete already.
+        seconds: The time in seconds, reading included.
     """
 
     output: Path
@@ -158,38 +158,41 @@ def embed_file(
     overwrite: bool = False,
     bad_rows: BadRows | None = None,
 ) -> EmbeddedFile:
-    """Embed the documents of a file: one vector a document, in the order of the input.
+    """Embed the documents of a file: one vector per document, in the order of the input.
 
-    In one of several processes that a launcher has started, the processes share the work.
-
-    ```python
-    report = embed_file("articles.csv.gz", "articles.npy", field=["title", "body"])
-    ```
+    Processes started by a launcher such as torchrun share the work.
 
     Args:
         source: A file or folder of documents, or `-` for stdin.
         output: The file of vectors: .npy, or .parquet, which keeps the columns of the input.
         model: A folder, a Hub id, or the name of a packaged model.
         loading: Arguments of `DocumentEmbedder.from_pretrained`.
-        format: The format of a file; None for that of its suffix.
-        quoting: How the cells of CSV and TSV are quoted; None finds out.
+        format: The format of the input; None to go by its suffix.
+        quoting: How cells of CSV and TSV are quoted; None detects it.
         field: The column of the text, or several, which are joined by a blank line.
         language: The language of all documents.
-        language_field: The column of the language of each document.
-        batch_tokens: See `DocumentEmbedder.encode`, as the next three.
-        normalize: Whether vectors are scaled to length 1.
-        truncate_dim: How many numbers of each vector are kept.
-        precision: The precision of the numbers.
-        resume: Whether finished shards are kept, and those of an interrupted run are used.
-        shard_size: The documents in memory at once, and in a shard.
-        overwrite: Whether a file that exists is replaced, and shards of another run are deleted.
-        bad_rows: `"report"` to leave out rows that cannot be read, and say which and why;
-            `"raise"` to stop at the first one. None reports them if the output is .parquet, which
-            has the columns of each row. It stops if the output is .npy, where only its number tells
-            whose a vector is.
+        language_field: The column with the language of each document.
+        batch_tokens: The size of a batch in tokens, see `DocumentEmbedder.encode`.
+        normalize: Whether to scale vectors to length 1.
+        truncate_dim: Keep this many leading numbers of each vector.
+        precision: The type of the stored numbers, see `DocumentEmbedder.encode`.
+        resume: Keep finished shards, and continue from those of an interrupted run.
+        shard_size: The number of documents in memory at once, and in a shard.
+        overwrite: Replace an existing output, and delete shards of another run.
+        bad_rows: `"report"` leaves out rows that can't be read and says which and why; `"raise"`
+            stops at the first one. None reports them for .parquet, and stops for .npy, where only
+            its position tells which document a vector belongs to.
 
     Raises:
-        TmdeError: Input, output, model or options cannot be used.
+        TmdeError: Input, output, model or options can't be used.
+
+    Example:
+        ```python
+        from tmde import embed_file
+
+        report = embed_file("articles.csv.gz", "articles.npy", field=["title", "body"])
+        print(*report.sentences())
+        ```
     """
     check_code(language, "language")
     source = os.fspath(source)

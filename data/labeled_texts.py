@@ -107,34 +107,36 @@ def load_mldoc(
     streaming: bool = False,
     clean: bool = True,
 ) -> AnyDataset:
-    r"""Load the news documents of MLDoc in one language.
+    r"""Load the MLDoc news documents of one language.
 
-    The source comes first, unlike in `load_xnli` and `load_sib200`: MLDoc is licensed, so there is
-    no default.
+    MLDoc is licensed, so there is no default source.
 
     Args:
-        source: The folder with the files that MLDoc's `generate_documents.py` writes,
-            `mldoc.de.train.1000` and so on, with a line `label<TAB>text` for each document; or a
-            (private) Hub dataset, or a folder laid out like one, with a config for each language
-            and the columns `label` and `text`.
-        language: Its code, such as `de`.
-        split: `train.1000` (or `train`), `train.2000`, `train.5000`, `train.10000`, `dev`, `test`.
-            A Hub dataset calls them `train`, `train_2k`, `train_5k`, `train_10k`, `dev` or
+        source: A folder with the files that MLDoc's `generate_documents.py` writes, such as
+            `mldoc.de.train.1000`, one line `label<TAB>text` per document. Or a (private) Hub
+            dataset, or a folder laid out like one, with a config per language and the columns
+            `label` and `text`.
+        language: The language code, such as `de`.
+        split: `train.1000` (or `train`), `train.2000`, `train.5000`, `train.10000`, `dev` or
+            `test`. In a Hub dataset: `train`, `train_2k`, `train_5k`, `train_10k`, `dev` or
             `validation`, and `test`.
-        streaming: Return an `IterableDataset`, which reads and checks as it goes.
+        streaming: Return an `IterableDataset` that reads and checks rows on the fly.
         clean: Clean the texts as LASER's mldoc.sh does.
 
     Returns:
         A dataset with the columns `text` and `label`, a `ClassLabel` of CCAT, ECAT, GCAT and MCAT.
 
     Raises:
-        CorpusError: The source has no such language or split, there are no rows, or a row is bad.
-            In a stream, rows are checked when they are read.
+        CorpusError: The source lacks the language or split, has no rows, or a row is wrong. A
+            stream raises when it reads the row.
 
     Example:
-        >>> documents = load_mldoc("mldoc", "de", "train.1000")  # doctest: +SKIP
-        >>> documents.features["label"].int2str(documents[0]["label"])  # doctest: +SKIP
-        'MCAT'
+        ```python
+        from tmde import load_mldoc
+
+        documents = load_mldoc("mldoc", "de", "train.1000")
+        print(documents.features["label"].int2str(documents[0]["label"]))
+        ```
     """
     source = os.path.expanduser(os.fspath(source))
     texts = MLDOC_TEXTS if clean else RAW_MLDOC_TEXTS
@@ -147,28 +149,31 @@ def load_xnli(
     streaming: bool = False,
     source: str | os.PathLike = XNLI_TEXTS.source,
 ) -> AnyDataset:
-    """Load the pairs of sentences of XNLI in one language.
+    """Load the XNLI sentence pairs of one language.
 
     Args:
-        language: Its code, such as `de`: the name of a config of the source.
-        split: `train`, `validation` (or `dev`), `test`.
-        streaming: Return an `IterableDataset`, which reads and checks as it goes.
-        source: A Hub dataset, or a folder laid out like one, with a config for each language and
-            the columns `premise`, `hypothesis` and `label`: a name, or its number in the order of a
-            `ClassLabel` or of entailment, neutral, contradiction.
+        language: The language code, such as `de`, which is the name of a config of the source.
+        split: `train`, `validation` (or `dev`) or `test`.
+        streaming: Return an `IterableDataset` that reads and checks rows on the fly.
+        source: A Hub dataset, or a folder laid out like one, with a config per language and the
+            columns `premise`, `hypothesis` and `label`. A label is a name, or a number in the order
+            of a `ClassLabel` or of entailment, neutral, contradiction.
 
     Returns:
         A dataset with the columns `premise`, `hypothesis` and `label`, a `ClassLabel` of
         entailment, neutral and contradiction.
 
     Raises:
-        CorpusError: The source has no such language or split, there are no rows, or a row is bad.
-            In a stream, rows are checked when they are read.
+        CorpusError: The source lacks the language or split, has no rows, or a row is wrong. A
+            stream raises when it reads the row.
 
     Example:
-        >>> pairs = load_xnli("de", "test", streaming=True)  # doctest: +SKIP
-        >>> next(iter(pairs))["label"]  # doctest: +SKIP
-        2
+        ```python
+        from tmde import load_xnli
+
+        pairs = load_xnli("de", "test", streaming=True)
+        print(next(iter(pairs))["premise"])
+        ```
     """
     source = os.path.expanduser(os.fspath(source))
     return _load(XNLI_TEXTS, source, open_configs(source, streaming), language, split, streaming)
@@ -180,28 +185,30 @@ def load_sib200(
     streaming: bool = False,
     source: str | os.PathLike = SIB200_TEXTS.source,
 ) -> AnyDataset:
-    """Load the sentences of SIB-200 in one language, with their topics.
+    """Load the SIB-200 sentences of one language with their topics.
 
     Args:
-        language: An ISO 639-1 code such as `de` where one is usual, or a FLORES-200 code such as
-            `deu_Latn`.
-        split: `train`, `validation` (or `dev`), `test`.
-        streaming: Return an `IterableDataset`, which reads and checks as it goes.
-        source: A Hub dataset, or a folder laid out like one, with a config for each FLORES-200 code
-            and the columns `index_id`, `category` and `text`.
+        language: An ISO 639-1 code such as `de`, or a FLORES-200 code such as `deu_Latn`.
+        split: `train`, `validation` (or `dev`) or `test`.
+        streaming: Return an `IterableDataset` that reads and checks rows on the fly.
+        source: A Hub dataset, or a folder laid out like one, with a config per FLORES-200 code and
+            the columns `index_id`, `category` and `text`.
 
     Returns:
-        A dataset with the columns `index_id`, `category` and `text`, all of them strings. Sentences
-        with one `index_id` are translations.
+        A dataset with the string columns `index_id`, `category` and `text`. Sentences with the same
+        `index_id` are translations.
 
     Raises:
-        CorpusError: The source has no such language or split, there are no rows, or a row is bad.
-            In a stream, rows are checked when they are read.
+        CorpusError: The source lacks the language or split, has no rows, or a row is wrong. A
+            stream raises when it reads the row.
 
     Example:
-        >>> sentences = load_sib200("de", "test")  # doctest: +SKIP
-        >>> sentences[0]["category"]  # doctest: +SKIP
-        'geography'
+        ```python
+        from tmde import load_sib200
+
+        sentences = load_sib200("de", "test")
+        print(sentences[0]["text"], sentences[0]["category"])
+        ```
     """
     source = os.path.expanduser(os.fspath(source))
     tables = open_configs(source, streaming, iso_of_flores)

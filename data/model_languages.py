@@ -129,8 +129,8 @@ def describe_unknown(embedder: DocumentEmbedder, unknown: Sequence[str]) -> str:
     name = embedder.model_label
     codes = ", ".join(unknown)
     sentences = [
-        f"The model {name} was not trained on {codes}, only on {listed}: vectors of such texts say "
-        "little about their meaning."
+        f"The model {name} was not trained on {codes}, only on {listed}: expect poor "
+        "vectors of such texts."
     ]
     remedies = []
     is_in_many = all(plain_language(code) in _MANY_LANGUAGES for code in unknown)

@@ -61,91 +61,86 @@ def load_parallel(
     fewest_texts: int = FEWEST_TEXTS,
     quoting: Quoting | None = None,
 ) -> AnyDataset:
-    r"""Load a parallel corpus and check every row of it.
+    r"""Load a parallel corpus and check every row.
 
     Args:
-        source: One of, or a list of:
+        source: One of these, or a list of them:
 
             - `"sample"`: the built-in sample.
             - The id of a Hub dataset, such as `"Helsinki-NLP/europarl"`, or a folder laid out like
               one (a README.md that lists `configs`).
-            - A parquet or JSONL file, with a column `translation` = `{language: text}` or one
-              column per language; a CSV or TSV file with the language codes as header (see
-              `data/delimited.py` for the quotes of TSV); a translation memory, TMX, or a catalog of
-              gettext, .po (extra `localization`), XLIFF or Qt, .ts. All but parquet may be gzipped.
-              Or a glob of, or a folder with, such files.
+            - A file, or a folder or glob of files: parquet or JSONL with a column `translation` =
+              `{language: text}` or one column per language; CSV or TSV with language codes as
+              header; a translation memory (TMX); a catalog of gettext (.po, extra `localization`),
+              XLIFF or Qt (.ts). All except parquet may be gzipped.
             - Moses files: by language, `{"de": "corpus.de", "en": "corpus.en"}`, or by prefix,
               `"corpus"`.
             - A `datasets.Dataset` or `IterableDataset`, with a column `translation` or one column
-              per language. Its rows are checked as those of files are.
-        languages: The languages of the result; None for all that the source has. A column of
-            exactly that name goes first, then one of its locale (`de-DE`, `DE` for `de`).
-            `["anchor", "positive"]` asks for triples, with all negatives of the source.
-        pivot_languages: Take only Hub configs (language pairs) with at least one of these. Rows of
-            files are not selected by it.
-        split: The split of a Hub dataset or of the sample. Files have no splits: all their rows are
+              per language.
+        languages: The languages to return; None for all in the source. A column of exactly that
+            name wins over one of a locale (`de-DE` or `DE` for `de`). `["anchor", "positive"]`
+            loads triples, with all negatives of the source.
+        pivot_languages: Load only Hub configs (language pairs) that contain one of these. Rows of
+            files are not filtered.
+        split: The split of a Hub dataset or of the sample. Files have no splits: all rows are
             loaded.
-        streaming: Return an `IterableDataset` that reads and checks as it goes, in flat memory. An
-            `IterableDataset` among the sources is always streamed, and so are the others then.
-        bad_rows: `"report"` to set empty texts to None, drop rows that cannot be read or have fewer
-            than two languages, and count both; `"raise"` to raise on them.
+        streaming: Return an `IterableDataset` that reads and checks rows on the fly, in constant
+            memory. If one source is an `IterableDataset`, all are streamed.
+        bad_rows: `"report"` sets empty texts to None, drops rows that can't be read or have fewer
+            than two languages, and counts both; `"raise"` raises an error.
         temperature: Mix the parts (Hub configs or files) with p ~ rows^(1/temperature), repeating
             small ones until all are exhausted: 1.0 for proportional, `float("inf")` for uniform.
-            None takes every row once: parts follow one another, except that the configs of a
-            streamed Hub dataset are drawn in proportion to the rows that its card states (uniformly
-            if it states none).
+            None reads every row once, part after part. The configs of a streamed Hub dataset are
+            drawn in proportion to the row counts on its card, or uniformly if it has none.
         seed: The seed of the mixing and of the sample.
-        config: The config (or configs) of a Hub dataset, instead of the language pairs that fit.
-        revision: The revision of a Hub dataset.
-        token: The token for private Hub datasets.
-        max_rows: Read at most that many rows: the first ones; of several Hub configs in proportion
-            to their rows.
-        report: Filled in place with the counts; in a stream as rows are read (in `DataLoader`
-            workers each process has its own copy).
-        document_ids: Keep the column `doc_id`, which names the document of a row, of parquet and
-            JSONL files and of Hub datasets. If a `temperature` mixes the rows, add the column
-            `reading_order`: the row with the next number continues the text of a row.
+        config: The config or configs of a Hub dataset. Default: all matching language pairs.
+        revision: The branch, tag or commit of a Hub dataset.
+        token: The Hub token for private datasets.
+        max_rows: Read at most this many rows: the first ones, or a proportional share of each Hub
+            config.
+        report: Filled in place with counts. For a stream, this happens as rows are read;
+            each `DataLoader` worker fills a copy of its own.
+        document_ids: Keep the column `doc_id`, which names the document of a row (parquet, JSONL
+            and Hub datasets). If `temperature` mixes the rows, a column `reading_order` is added:
+            the row with the next number continues the document.
         labels: Load pairs for natural language inference instead: the columns `premise`,
             `hypothesis` and `label`, the name of one of entailment, neutral and contradiction, or
-            its number in this order or in that of a `ClassLabel`. A row with another one, such as
-            the -1 of SNLI, is a bad row. `languages` then choose among the configs of a Hub
-            dataset.
-        columns: The column of each language, of `doc_id` or of `label` that has another name,
-            `{"de": "Source", "en": "Target"}`. If two or more languages are named, the other
-            columns are not taken for languages.
-        places: Keep where each row stands in its source.
-        target_columns: Texts of a row beside those of the languages, such as linearized parses.
-            They are read from where those of the languages stand, `translation` or columns of their
-            own, and go into `translation`.
-        fewest_texts: How many texts a row needs, 2 or 1; `target_columns` count.
-        quoting: Whether fields of CSV and TSV may be quoted (`"minimal"`), or quotes are plain
-            characters (`"none"`). None to find out.
+            its number in this order or in that of a `ClassLabel`. A row with any other label, such
+            as the -1 of SNLI, is a bad row. `languages` selects configs of a Hub dataset.
+        columns: Columns with other names, by what they contain, such as
+            `{"de": "Source", "en": "Target"}`; also for `doc_id` and `label`. If two or more
+            languages are named, other columns are not read as languages.
+        places: Keep the file and row number of each row.
+        target_columns: Further texts of a row, such as linearized parses. They are read from the
+            same place as the languages and returned in `translation`.
+        fewest_texts: The number of texts a row needs, 2 or 1; `target_columns` count.
+        quoting: `"minimal"` if fields of CSV and TSV may be quoted, `"none"` if quotes are plain
+            characters. None detects it.
 
     Returns:
-        A dataset with the one column `translation`, a struct with a nullable string for each
-        language, keys sorted. Every row has at least `fewest_texts` texts. A source with the
-        columns `anchor` and `positive` holds triples: the texts are these two, which every row has,
-        and those of the columns `negative`, or `negative_1`, `negative_2` and so on, which a row
-        may lack. With `document_ids`,
-        also `doc_id`, a string, null where a source has none; with `labels`, the texts are
-        `premise` and `hypothesis`, and `label` is the number of the class; with `places`, `file` is
-        the name of the file or data set, and `row` the number of the row in it, as in error
+        A dataset with one column, `translation`: a struct with a nullable string for each language,
+        keys sorted. Every row has at least `fewest_texts` texts. In triples, every row has `anchor`
+        and `positive`, and may have `negative`, or `negative_1`, `negative_2` and so on. With
+        `document_ids`, there is also `doc_id`, a string or null. With `labels`, the texts are
+        `premise` and `hypothesis`, and `label` is the number of the class. With `places`, `file` is
+        the name of the file or dataset, and `row` the number of the row in it, as in error
         messages.
 
     Raises:
-        CorpusError: Bad input, whatever `bad_rows`: no file found, unknown languages, Moses files
-            of different lengths, bytes that are not UTF-8, quotes that are not closed, missing
-            columns; with `bad_rows="raise"` also rows that cannot be read (wrong numbers of fields,
-            invalid JSON or XML, values that are not texts), empty texts and rows with fewer than
-            two languages. In a stream, bad rows raise when they are read.
+        CorpusError: The input is wrong as a whole: no file found, unknown languages, Moses files of
+            different lengths, bytes that are not UTF-8, unclosed quotes, or missing columns. With
+            `bad_rows="raise"`, also rows that can't be read, empty texts, and rows with fewer than
+            two languages. A stream raises when it reads the row.
         OSError: A Moses file does not exist, or a Hub dataset can't be reached.
         ValueError: From `datasets`: a Hub dataset lacks the config or the split.
 
     Example:
-        >>> report = CorpusReport()
-        >>> rows = load_parallel({"de": "ep.de", "en": "ep.en"}, report=report)  # doctest: +SKIP
-        >>> rows[0]["translation"]  # doctest: +SKIP
-        {'de': 'Das Haus', 'en': 'The house'}
+        ```python
+        from tmde import load_parallel
+
+        rows = load_parallel("sample", languages=["de", "en"], max_rows=100)
+        print(rows[0]["translation"])
+        ```
     """
     _check_arguments(languages, bad_rows, temperature)
     if languages is None and target_columns:

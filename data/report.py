@@ -38,17 +38,18 @@ BAD_STATES = tuple(REASONS)
 
 @dataclass
 class CorpusReport:
-    """Counts of what was read and of what was left out, filled in place by [`load_parallel`].
+    """Counts of rows that [`load_parallel`] read, kept and dropped; it fills them in place.
 
     Attributes:
-        rows: The rows read.
-        kept: The rows that came through.
-        empty_texts: The texts of the requested languages that were empty or only whitespace, and
-            became None. Empty cells of tables and lines of Moses files are no texts.
-        dropped_rows: The rows dropped as bad: those that cannot be read, and those with fewer than
-            two texts, empty ones not counted.
-        other_rows: The rows left out, though not bad: the source has further languages, and these
-            rows lack two of the requested ones.
+        rows: The number of rows read.
+        kept: The number of rows returned.
+        empty_texts: The number of texts in the requested languages that were empty or only white
+            space and became None. Empty cells of tables and empty lines of Moses files do not
+            count.
+        dropped_rows: The number of bad rows: those that can't be read or have fewer than two
+            nonempty texts.
+        other_rows: The number of rows left out because they lack two of the requested languages,
+            in a source with further languages.
         first_examples: The first few bad rows, with what was found and expected.
         reasons: The number of dropped rows by reason.
     """

@@ -48,43 +48,49 @@ def align_documents(
     languages: Sequence[str] | None = None,
     same_domain: bool = False,
 ) -> list[AlignedPair]:
-    """Pair documents one to one, as WMT16 does: the best pair, then the best of those left.
+    """Pair documents one to one, greedily: the best pair, then the best of those left.
 
-    Scores are cosines, or the margins of Artetxe & Schwenk 2019 (arXiv 1811.01136, section 3)
-    `ratio` and `distance`, whose neighbors are searched among all documents of the other side.
-    `ratio` is 2k times eq. 4 of LAWDR (Gong et al., 2021), which divides by the sum over all 2k
-    neighbors and not by their mean; and eq. 4 is printed with inner products, where these are
-    cosines. Neither changes the ranking of unit vectors, but thresholds are on this scale. A pair
-    whose neighbors have a mean cosine of 1e-6 or less has no ratio: it ranks below all others, by
-    cosine.
+    This is the protocol of WMT16. Scores are cosines, or the margins `ratio` and `distance` of
+    Artetxe and Schwenk (2019, arXiv 1811.01136, section 3), with neighbors from all documents of
+    the other side. Thresholds are on their scale: `ratio` is 2k times eq. 4 of LAWDR (Gong et al.,
+    2021), which divides by the sum over the 2k neighbors instead of their mean. A pair whose
+    neighbors have a mean cosine of 1e-6 or less has no ratio; it ranks below all others, by cosine.
 
-    Scores are computed in float64; those that agree to nine decimals are ties, of which the first
-    row of `first`, then of `second`, comes first. The result is that of sorting all scores, but not
-    all are held: a document keeps its best candidates, and is searched again when others have taken
+    Scores are computed in float64. Scores that agree to nine decimals are ties, broken by the order
+    of rows in `first`, then in `second`. The result is that of sorting all scores, but only the
+    best candidates of each document are stored; they are searched again when others have taken
     them.
 
     Args:
         first: (n, d), dense or sparse.
         second: (m, d), of the same kind. A row of zeros has cosine 0 to everything.
         scoring: `cosine`, `ratio` or `distance`.
-        k: The neighbors of a margin; all documents of a side that has fewer.
-        threshold: Pairs below this score are left out, unless their URLs match. None keeps every
-            pair.
-        first_urls: The URL of each row of `first`, "" where it is not known. Documents whose URLs
-            are equal without the marks of their language, and unlike all others, are paired before
-            any is scored (Buck & Koehn 2016).
+        k: The number of neighbors of a margin; all documents of a side that has fewer.
+        threshold: The lowest score of a pair, unless URLs match. None keeps every pair.
+        first_urls: The URL of each row of `first`, "" if unknown. Documents with URLs that differ
+            only in language codes, and match no others, are paired first (Buck and Koehn, 2016).
         second_urls: The URL of each row of `second`.
-        languages: The codes of the languages whose marks are stripped from URLs; None for some
-            thirty.
-        same_domain: Whether to pair only documents of one website (see
-            [`~tmde.documents.urls.website`]); a document whose URL is not known has no pair then.
+        languages: The language codes to strip from URLs; None for about thirty.
+        same_domain: Whether to pair only documents of the same website (see
+            [`~tmde.documents.urls.website`]). A document without a URL then stays unpaired.
 
     Returns:
-        min(n, m) pairs at most: those of URLs, then the others, both by falling score.
+        At most min(n, m) pairs: first those of URLs, then the others, both by falling score.
 
     Raises:
-        TmdeError: Unknown scoring, `k` below 1, no rows, different dimensions, numbers that are not
-            finite, not one URL for each row, or none where `same_domain` needs them.
+        TmdeError: The scoring is unknown, `k` is below 1, there are no rows, dimensions differ,
+            numbers are not finite, or URLs are missing or do not match the rows.
+
+    Example:
+        ```python
+        from tmde import DocumentEmbedder, align_documents
+
+        embedder = DocumentEmbedder.from_pretrained()
+        german = embedder.encode(["Die Brücke ist gesperrt.", "Morgen regnet es."])
+        english = embedder.encode(["It will rain tomorrow.", "The bridge is closed."])
+        for pair in align_documents(german, english):
+            print(pair.first, pair.second, pair.score)
+        ```
     """
     check_scoring(scoring, k)
     has_urls = bool(first_urls or second_urls or same_domain)

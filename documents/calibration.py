@@ -69,19 +69,19 @@ def pair_evidence(
     cosines: np.ndarray,
     neighbor_means: np.ndarray,
 ) -> np.ndarray:
-    """Return what is known about p pairs of texts, one column for each name of `EVIDENCE`.
+    """Return the features of p pairs of texts, one column per name in `EVIDENCE`.
 
     - `ratio`: the cosine, divided by the mean cosine to the nearest neighbors on the other side
-      (Artetxe & Schwenk 2019).
+      (Artetxe and Schwenk, 2019).
     - `cosine`.
-    - `length`: the mean logarithm of both lengths in characters, on which cosines depend. Signs
-      that stand for several letters, such as Chinese ones, count several times.
-    - `length_difference`: the difference of the logarithms, without its sign.
-    - `numbers_differ`: 1 if the texts have different numbers, otherwise 0.
+    - `length`: the mean log length in characters, on which cosines depend. Signs that stand for
+      several letters, such as Chinese ones, count several times.
+    - `length_difference`: the absolute difference of the log lengths.
+    - `numbers_differ`: 1 if the texts contain different numbers, otherwise 0.
 
     Args:
         first: The texts of the first side, (p,).
-        second: Those of the second side, (p,).
+        second: The texts of the second side, (p,).
         cosines: The cosine of each pair, (p,).
         neighbor_means: The mean cosine of both texts to their nearest neighbors on the other side,
             (p,): [`~tmde.documents.mining.ScoredPairs.neighbor_means`].
@@ -125,25 +125,25 @@ def mined_pair_evidence(
 
 
 class Calibration(pydantic.BaseModel):
-    """A logistic regression from the evidence about a pair to a probability.
+    """Turn the cosine of a pair into the probability that it is a translation.
 
-    The probability depends on how many pairs are right at all: of two lists that have nothing in
-    common, even the best pairs are wrong. So it is stated for a share of texts that have a
-    translation on the other side,
+    A logistic regression on the columns of [`pair_evidence`]. The probability also depends on how
+    many pairs are correct at all: of two lists that have nothing in common, even the best pairs are
+    wrong. It therefore takes the share of texts that have a translation on the other side,
 
         p = sigmoid(intercept + weights * evidence + logit(share))
 
-    which is Bayes' rule for a changed prior (Elkan 2001, "The foundations of cost-sensitive
-    learning"). Of mined pairs, a somewhat larger share is right, so the rule is an approximation.
+    which is Bayes' rule for a changed prior (Elkan, 2001). Of mined pairs, a somewhat larger share
+    is correct, so this is an approximation.
 
     Attributes:
-        weights: The weight of each column of [`pair_evidence`], by its name.
+        weights: The weight of each column of [`pair_evidence`], by name.
         intercept: The constant term, for a share of 0.5.
-        neighbors: The nearest neighbors whose mean cosine makes the ratio.
-        prompt: The prompt that the texts were embedded with.
-        pooling: The pooling that they were embedded with.
-        probe_cosines: The cosines of some texts, by which the model is recognized.
-        pairs: The number of pairs that it was fitted to.
+        neighbors: The number of nearest neighbors whose mean cosine the ratio uses.
+        prompt: The prompt that texts were embedded with.
+        pooling: The pooling that texts were embedded with.
+        probe_cosines: The cosines of some probe texts, which identify the model.
+        pairs: The number of pairs it was fitted to.
         languages: The languages of these pairs.
     """
 
@@ -169,7 +169,7 @@ class Calibration(pydantic.BaseModel):
         """Return the probability that each pair is a translation, (p,).
 
         Args:
-            evidence: (p, 5), by [`pair_evidence`].
+            evidence: (p, 5), from [`pair_evidence`].
             share: The share of texts that have a translation on the other side, between 0 and 1.
 
         Raises:
@@ -187,14 +187,14 @@ class Calibration(pydantic.BaseModel):
         others: tuple[np.ndarray, np.ndarray],
         share: float,
     ) -> list[float]:
-        """Return the probability that each pair is a translation, compared with other texts.
+        """Return the probability that each pair is a translation, given the other texts.
 
         Args:
-            texts: The first and the second texts of the pairs, (p,) each.
+            texts: The first and second texts of the pairs, (p,) each.
             vectors: Their unit vectors, (p, d) each.
-            others: The unit vectors of all texts of the first and of the second side, (n, d) and
-                (m, d), among which a text's neighbors are.
-            share: As in `probabilities`.
+            others: The unit vectors of all texts on the first and second side, (n, d) and (m, d),
+                to find neighbors in.
+            share: The share of texts that have a translation on the other side.
         """
         first, second = vectors
         first_means = self._neighbor_means(first, others[1])
@@ -217,19 +217,19 @@ class Calibration(pydantic.BaseModel):
         return means
 
     def check_embedder(self, embedder: DocumentEmbedder) -> None:
-        """Raise `TmdeError` if an embedder makes other vectors than those that were calibrated."""
+        """Raise `TmdeError` if an embedder computes other vectors than the calibrated ones."""
         for name, expected in (("prompt", self.prompt), ("pooling", self.pooling)):
             value = getattr(embedder, name)
             if value != expected:
                 raise TmdeError(
-                    f"{name}: found {value!r}, expected {expected!r}, with which the model was "
-                    "calibrated; run `tmde calibrate` with yours and give its file"
+                    f"{name}: found {value!r}, expected {expected!r}, the value that the "
+                    "model was calibrated with; run `tmde calibrate` with yours and pass its file"
                 )
         differences = np.abs(np.subtract(probe_cosines(embedder), self.probe_cosines))
         if differences.max() > _SAME_MODEL:
             raise TmdeError(
-                "The calibration is that of another model; run `tmde calibrate` with yours and "
-                "give its file"
+                "The calibration belongs to another model; run `tmde calibrate` with yours and "
+                "pass its file"
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -263,15 +263,15 @@ class Calibration(pydantic.BaseModel):
         revision: str | None = None,
         token: str | bool | None = None,
     ) -> Calibration:
-        """Return the calibration beside a model.
+        """Load the calibration stored with a model.
 
         Args:
-            name: A folder, a Hub id, or the name of a packaged model.
-            revision: The revision of the Hub repository.
-            token: The token to read it with.
+            name: A folder, a Hub id or the name of a packaged model.
+            revision: The branch, tag or commit on the Hub.
+            token: The Hub token for a private repository.
 
         Raises:
-            TmdeError: The model has no calibration, or its file is none.
+            TmdeError: The model has no calibration, or its file is not one.
         """
         calibration = cls.find(name, revision, token)
         if calibration is None:
@@ -288,7 +288,7 @@ class Calibration(pydantic.BaseModel):
         revision: str | None = None,
         token: str | bool | None = None,
     ) -> Calibration | None:
-        """Return the calibration beside a model; None if it has none.
+        """Load the calibration stored with a model; None if it has none.
 
         Arguments and errors are those of `from_pretrained`.
         """

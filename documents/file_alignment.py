@@ -45,14 +45,14 @@ _DECIMALS = 6
 
 @dataclass
 class AlignmentReport:
-    """What was aligned.
+    """The report of `align_files`.
 
     Attributes:
-        pairs: The number of pairs of documents; None if they were given.
-        pairs_by_url: How many of these were paired by their URLs.
-        quality: The pairs compared with the right ones; None without these.
-        beads: The sentences that were read, aligned and left out; None if none were written.
-        notes: What was done, a sentence each.
+        pairs: The number of document pairs; None if you passed them.
+        pairs_by_url: The number of document pairs found by URL.
+        quality: The comparison with the correct pairs; None without them.
+        beads: The sentences that were read, aligned and left out; None if no rows were written.
+        notes: What was done, one sentence each.
     """
 
     pairs: int | None = None
@@ -96,62 +96,66 @@ def align_files(
 ) -> AlignmentReport:
     """Align documents one to one, and their sentences.
 
-    Every document that finds a partner is in a pair, unless you give a `min_distinctness` or a
-    `threshold`. Rows with a probability below 0.1 are left out, unless you give another
-    `min_probability` or a `min_score`.
-
-    ```python
-    report = align_files(
-        "german.jsonl",
-        "english.jsonl",
-        "pairs.tsv",
-        rows="rows.jsonl",
-        language_a="de",
-        language_b="en",
-    )
-    ```
+    Every document that finds a partner is paired, unless you set `min_distinctness` or `threshold`.
+    Sentence pairs with a probability below 0.1 are left out, unless you set `min_probability` or
+    `min_score`.
 
     Args:
-        a: A file or folder of documents of one language: text (a document a line), CSV, TSV, JSONL
-            or parquet, or a folder of texts; `-` is stdin.
-        b: That of the other language.
-        output: The file of the pairs, .tsv, best first; None writes none. Files that exist are
-            replaced.
-        rows: The file of the aligned sentences, .jsonl or .tmx; None writes none. It
-            needs both languages.
-        unpaired: The file of the documents in no pair, and with `rows` of the sentences in no row
-            because they are alone, of a low score or improbable; .tsv or .jsonl. None writes none.
-        identical: The file of the pairs of documents, and with `rows` of the sentences, that are
-            the same text on both sides; .tsv or .jsonl. None writes none.
-        model: A folder, a Hub id, or the name of a packaged model.
-        loading: Arguments of `DocumentEmbedder.from_pretrained`. A document is embedded by its
-            sentences unless `long_documents` says otherwise.
-        url_field: The column of the URLs, by which documents are paired first.
-        language_a: The code of the language of A.
-        language_b: The code of the language of B.
-        same_domain: Pair only documents of one website, by their URLs.
+        a: A file or folder of documents in one language: text (one document per line), CSV, TSV,
+            JSONL or parquet, or a folder of texts; `-` is stdin.
+        b: The same for the other language.
+        output: The file for the document pairs, .tsv, best first; None writes none. Existing files
+            are replaced.
+        rows: The file for the aligned sentences, .jsonl or .tmx; None writes none. It requires both
+            languages.
+        unpaired: The file for unpaired documents and, with `rows`, for sentences that are
+            unaligned, improbable or below `min_score`; .tsv or .jsonl. None writes none.
+        identical: The file for pairs of documents and, with `rows`, of sentences that are the same
+            text on both sides; .tsv or .jsonl. None writes none.
+        model: A folder, a Hub id or the name of a packaged model.
+        loading: Arguments for `DocumentEmbedder.from_pretrained`. By default, a document is
+            embedded sentence by sentence (`long_documents`).
+        url_field: The column of the URLs, which pair documents first.
+        language_a: The language code of A.
+        language_b: The language code of B.
+        same_domain: Pair only documents of the same website, by their URLs.
         scoring: `cosine`, `ratio` or `distance`; see [`~tmde.documents.align_documents`].
-        k: The neighbors of a margin.
-        threshold: The lowest score of a pair that is not one by URL; None for any.
+        k: The number of neighbors of a margin.
+        threshold: The lowest score of a pair that URLs did not make; None for no limit.
         min_distinctness: The lowest distinctness of such a pair, from 0 to 1: how much nearer its
             documents are than the next best, see [`~tmde.documents.distinct_pairs`]. 0.25 suits
             pages and articles of which many have no translation.
-        lawdr_rank: Embed by LAWDR, and remove this many directions; `auto` for as many as hide the
-            language. It needs both languages. None does without LAWDR.
-        pairs: A file of known pairs, `output` of an earlier run or two ids with a tab between:
-            documents are not paired then, and only their sentences are aligned.
-        reference: A file of the right pairs, of the same form, to compare with.
+        lawdr_rank: Embed with LAWDR and remove this many directions; `auto` removes as many as hide
+            the language. It requires both languages. None does not use LAWDR.
+        pairs: A file of known pairs: the `output` of an earlier run, or two ids separated by a tab.
+            Documents are then not paired, and only their sentences are aligned.
+        reference: A file of correct pairs in the same form, to compare with.
         paragraphs: Align lines instead of sentences.
-        min_score: The lowest score of a row, 1 for alike and 0 for unrelated; None for any.
-        min_probability: The lowest probability of a row, from 0 to 1. 0 keeps all rows. None is 0.1
-            if the model has probabilities and there is no `min_score`, and otherwise 0.
-        share: The share of rows that are expected to be right; None for 0.9.
-        calibration: A file of a calibration; None for that of the model.
-        reading: How the files are read: `format`, `quoting`, `field`, `id_field`.
+        min_score: The lowest score of a sentence pair, from 0 (unrelated) to 1; None for no limit.
+        min_probability: The lowest probability of a sentence pair, from 0 to 1; 0 keeps all. None
+            is 0.1 if the model has probabilities and there is no `min_score`, and 0 otherwise.
+        share: The share of sentence pairs that you expect to be correct; None for 0.9.
+        calibration: A calibration file; None for the model's own calibration.
+        reading: How to read the files: `format`, `quoting`, `field`, `id_field`.
 
     Raises:
-        TmdeError: A file, the model or an argument cannot be used.
-        OSError: There is no such file.
+        TmdeError: A file, the model or an argument can't be used.
+        OSError: A file does not exist.
+
+    Example:
+        ```python
+        from tmde import align_files
+
+        report = align_files(
+            "german.jsonl",
+            "english.jsonl",
+            "pairs.tsv",
+            rows="rows.jsonl",
+            language_a="de",
+            language_b="en",
+        )
+        print(*report.sentences())
+        ```
     """
     needs_probabilities = (min_probability, share, calibration) != (None, None, None)
     outputs = (output, rows, unpaired, identical)
@@ -296,11 +300,11 @@ def _check_purpose(
         )
     if pairs is not None and (output is not None or rows is None):
         raise TmdeError(
-            "Known pairs need rows=FILE, and no output: they are neither searched nor written"
+            "Known pairs need rows=FILE and no output: only their sentences are aligned"
         )
     if needs_probabilities and rows is None:
         raise TmdeError(
-            "Probabilities need rows=FILE, because they are those of sentences; or leave out "
+            "Probabilities need rows=FILE, because only sentences have them; or leave out "
             "min_probability, share and calibration"
         )
 
@@ -385,8 +389,8 @@ def _pair_documents(
     if doubtful and not min_distinctness and threshold is None:
         report.notes.append(
             f"Pairs with a distinctness below {CLEAR_DISTINCTNESS:g}: {doubtful:,} of "
-            f"{report.pairs:,}. Such pairs of long documents are often wrong; a limit "
-            "(min_distinctness, --min-distinctness) leaves them out"
+            f"{report.pairs:,}. Such pairs of long documents are often wrong; leave them out with "
+            "min_distinctness (--min-distinctness)"
         )
     if not candidates and threshold is not None:
         warn_of_threshold(threshold)

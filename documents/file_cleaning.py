@@ -45,17 +45,17 @@ Row = dict[str, Any]
 
 @dataclass
 class CleaningReport:
-    """What was kept of a corpus, and why the rest was removed.
+    """The report of `clean_files`.
 
     Attributes:
-        output: The corpus of what was kept; None if nothing was to be removed.
-        removed: The file of what was removed; None if none was written.
-        rows: The rows that were read.
-        kept: The rows that were written, or are right.
-        shortened: Those of them that lost a text.
-        reasons: For each reason, the rows with such a finding.
-        texts: The texts of each language that were read.
-        notes: How languages were read, a sentence each.
+        output: The file of kept rows; None if nothing was to be removed.
+        removed: The file of removed rows; None if none was written.
+        rows: The number of rows read.
+        kept: The number of rows that are kept.
+        shortened: The number of kept rows that lost a text.
+        reasons: The number of rows with each finding.
+        texts: The number of texts read in each language.
+        notes: How languages were read, one sentence each.
         is_catalog: Whether the output is a catalog, in which wrong entries are marked and stay.
     """
 
@@ -116,44 +116,49 @@ def clean_files(
 ) -> CleaningReport:
     """Clean a translation memory or another parallel corpus.
 
-    Removed are texts in the wrong language or damaged by a wrong encoding, untranslated copies of
-    the other text, and rows whose texts are no translations of each other, differ in numbers,
-    placeholders or length, or repeat an earlier row.
+    It removes texts in the wrong language, texts damaged by a wrong encoding, and untranslated
+    copies of the other text. It also removes rows whose texts are not translations of each other,
+    differ in numbers, placeholders or length, or repeat an earlier row.
 
-    ```python
-    report = clean_files("memory.tmx", "clean.tmx", removed="removed.jsonl")
-    ```
-
-    If the output has the format of the only source, the file is filtered, not converted: all of a
-    TMX that stays is the same bytes as before. A catalog (`.po`, `.xliff`, `.xlf`, `.ts`) keeps all
-    entries, because a program needs them. Wrong ones are marked for review as translators know it:
-    fuzzy, `needs-review-translation` (XLIFF 2: `initial`), unfinished. Entries that repeat others
-    are right there.
+    If the output has the format of the only source, the file is filtered, not converted: what stays
+    of a TMX is byte-identical. A catalog (`.po`, `.xliff`, `.xlf`, `.ts`) keeps all entries,
+    because a program needs them. Wrong entries are marked for review in the format's own way:
+    fuzzy, `needs-review-translation` (XLIFF 2: `initial`), unfinished. Repeated entries are not
+    wrong in a catalog.
 
     Args:
         sources: Files, folders or Hub datasets, as `load_parallel` reads them.
-        output: The file of what is kept: .tmx, .jsonl, .parquet or .tsv, or a catalog as the source
-            is. It is replaced if it exists. None with `report_only`.
-        removed: A file of what is removed, with reasons and scores: .jsonl.
-        model: A folder, a Hub id, or the name of a packaged model.
-        loading: Arguments of `DocumentEmbedder.from_pretrained`.
-        languages: The codes of the languages; None for all that the sources have.
-        columns: The columns of other names, by what they hold, such as `{"de": "Source"}`.
-        quoting: How the cells of CSV and TSV are quoted; None finds out.
-        skip: Reasons for which nothing is removed: the values of `Reason`.
-        placeholders: What a translation keeps: styles such as "qt,python" of
+        output: The file for the kept rows: .tmx, .jsonl, .parquet or .tsv, or a catalog in the
+            format of the source. It is replaced if it exists. None with `report_only`.
+        removed: The file for removed rows with reasons and scores, .jsonl.
+        model: A folder, a Hub id or the name of a packaged model.
+        loading: Arguments for `DocumentEmbedder.from_pretrained`.
+        languages: The language codes; None for all in the sources.
+        columns: Columns with other names, by what they contain, such as `{"de": "Source"}`.
+        quoting: How cells of CSV and TSV are quoted; None detects it.
+        skip: Reasons to ignore: values of `Reason`.
+        placeholders: What a translation must preserve: styles such as "qt,python" of
             [`~tmde.documents.placeholders.STYLES`], or a regular expression; None for all styles.
-        report_only: Remove nothing. What would be removed is counted, and written to `removed`.
-        min_probability: Rows are removed if two of their texts are less probable translations.
-        share: The share of rows that are expected to be right.
-        calibration: A file of a calibration; None for that of the model.
-        bad_rows: `"report"` to leave out rows that cannot be read, and say how many and why;
-            `"raise"` to stop at the first one.
-        judge_anyway: Judge the meaning of texts in languages that the model does not know, too.
-            Otherwise rows with these are checked for everything except their meaning.
+        report_only: Remove nothing: count what would be removed, and write it to `removed`.
+        min_probability: The lowest probability of a translation. Rows with two texts below it are
+            removed.
+        share: The share of rows that you expect to be correct.
+        calibration: A calibration file; None for the model's own calibration.
+        bad_rows: `"report"` leaves out rows that can't be read and says how many and why; `"raise"`
+            stops at the first one.
+        judge_anyway: Also judge the meaning of texts in languages that the model does not know.
+            Otherwise, such rows get every check except this one.
 
     Raises:
-        TmdeError: A source, the model or an argument cannot be used.
+        TmdeError: A source, the model or an argument can't be used.
+
+    Example:
+        ```python
+        from tmde import clean_files
+
+        report = clean_files("memory.tmx", "clean.tmx", removed="removed.jsonl")
+        print(*report.sentences())
+        ```
     """
     inputs = [sources] if isinstance(sources, (str, os.PathLike)) else sources
     _check_output_is_meant(output, report_only)
@@ -226,7 +231,7 @@ def clean_files(
     if unknown and not judge_anyway:
         report.notes.append(
             f"Pairs with {' or '.join(unknown)} were checked for everything except their meaning "
-            "(no-translation), because the model was not trained on it"
+            "(no-translation), because the model was not trained on this language"
         )
     return report
 
@@ -292,11 +297,11 @@ def _check_output_is_meant(output: str | os.PathLike[str] | None, report_only: b
     """Raise `TmdeError` unless there is either an output or nothing to remove."""
     if report_only and output is not None:
         raise TmdeError(
-            f"report_only: found it beside the output {output}, expected one of them: nothing is "
-            "removed, so there is nothing to write; findings go to `removed`"
+            f"report_only: found it together with output {output}, expected one of them: a report "
+            "removes nothing, so it has no output; findings go to `removed`"
         )
     if output is None and not report_only:
-        raise TmdeError("output: found none, expected a file; or give report_only to only report")
+        raise TmdeError("output: found none, expected a file; or set report_only")
 
 
 def _reasons_without(skip: Sequence[str]) -> list[Reason]:

@@ -51,17 +51,17 @@ StoredChunk = tuple[Chunk, list[str], list[str | None]]  # documents, their ids 
 
 @dataclass(frozen=True)
 class DeduplicationReport:
-    """What was kept of a collection.
+    """The report of `dedupe_files`.
 
     Attributes:
-        output: The file of the documents that were kept.
-        groups_output: The file of the groups; None if none was written.
-        documents: The documents that were read.
-        duplicates: The documents that were removed, by kind, most frequent first.
-        groups: The number of groups of documents that say the same.
-        languages: The documents of each language, most frequent first, `""` for an unknown one;
-            None if no language was identified.
-        unit: What was compared: "documents", or "rows" of a memory.
+        output: The file of kept documents.
+        groups_output: The file of duplicate groups; None if none was written.
+        documents: The number of documents read.
+        duplicates: The number of removed documents by kind, most frequent first.
+        groups: The number of duplicate groups.
+        languages: The number of documents in each language, most frequent first, `""` for an
+            unknown one; None if no language was detected.
+        unit: What was compared: "documents", or "rows" of a translation memory.
     """
 
     output: Path
@@ -109,42 +109,46 @@ def dedupe_files(
     """Remove documents that repeat an earlier one.
 
     Copies are equal except for case and white space. Near-duplicates share most of their
-    characters, and short ones all of their words; see
-    [`~tmde.documents.deduplication.DuplicateFinder`]. Translations are removed with
-    `across_languages`, and only these need a model.
+    characters; short ones share all of their words (see
+    [`~tmde.documents.deduplication.DuplicateFinder`]). `across_languages` also removes
+    translations, and only this needs a model.
 
-    ```python
-    report = dedupe_files("news.jsonl", "unique.jsonl", groups="groups.jsonl")
-    ```
-
-    What is read is kept in a temporary folder beside the output, where there is room for it.
+    Input is kept in a temporary folder beside the output, which needs room for it.
 
     Args:
-        documents: A file or folder of documents: text (a document a line), CSV, TSV, JSONL or
+        documents: A file or folder of documents: text (one document per line), CSV, TSV, JSONL or
             parquet, or a folder of texts; `-` is stdin.
-        output: The file of the documents that are kept, with all their columns, .jsonl; or .tmx of
-            the texts of two or more columns, `field`. From TMX to TMX, what stays is the same bytes
-            as before. Files that exist are replaced.
-        groups: A file of the groups of documents that say the same, .jsonl; None writes none.
-        columns: The columns of a table of pairs, such as a translation memory, by the languages of
-            their texts: `{"en": "source", "de": "target"}`. Rows are removed whose texts all repeat
-            those of an earlier row. None for all languages of a TMX or a catalog.
-        language_field: The column of the languages, for translations; None for a column with such a
-            name. Languages that are not known are identified (extra `clean`).
-        min_similarity: The lowest similarity of near-duplicates, above 0, at most 1.
-        min_words: Texts of fewer words are near-duplicates only if they have the same words.
-        across_languages: Remove translations, too.
-        model: The model that finds them: a folder, a Hub id, or the name of a packaged model; None
-            for the default one.
-        loading: Arguments of `DocumentEmbedder.from_pretrained`. A document is embedded by its
-            sentences unless `long_documents` says otherwise.
+        output: The file for the kept documents with all their columns, .jsonl; or a .tmx with the
+            texts of two or more `columns`. From TMX to TMX, what stays is byte-identical. Existing
+            files are replaced.
+        groups: The file for the groups of duplicates, .jsonl; None writes none.
+        columns: The columns of a table of pairs, such as a translation memory, by language: `{"en":
+            "source", "de": "target"}`. A row is removed if all its texts repeat those of an earlier
+            row. None takes all languages of a TMX or a catalog.
+        language_field: The column of the languages, for `across_languages`; None for a column with
+            a usual name. Unknown languages are detected (extra `clean`).
+        min_similarity: The lowest similarity of near-duplicates, above 0 and at most 1.
+        min_words: Texts with fewer words are near-duplicates only if they have the same words.
+        across_languages: Also remove translations.
+        model: The model that finds translations: a folder, a Hub id or the name of a packaged
+            model; None for the default one.
+        loading: Arguments for `DocumentEmbedder.from_pretrained`. By default, a document is
+            embedded sentence by sentence (`long_documents`).
         min_distinctness: The lowest distinctness of translations, from 0 to 1: how much nearer they
             are than the next best, see [`~tmde.documents.distinct_pairs`]; None for 0.4.
-        reading: How the files are read: `format`, `quoting`, `field`, `id_field`.
+        reading: How to read the files: `format`, `quoting`, `field`, `id_field`.
 
     Raises:
-        TmdeError: A file, the model or an argument cannot be used.
-        OSError: There is no such file.
+        TmdeError: A file, the model or an argument can't be used.
+        OSError: A file does not exist.
+
+    Example:
+        ```python
+        from tmde import dedupe_files
+
+        report = dedupe_files("news.jsonl", "unique.jsonl", groups="groups.jsonl")
+        print(*report.sentences())
+        ```
     """
     if not across_languages:
         _check_unset(
@@ -216,8 +220,8 @@ def _check_unset(**for_translations: Any) -> None:
     for name, value in for_translations.items():
         if value is not None:
             raise TmdeError(
-                f"{name}: found {value!r} without across_languages; only translations are found by "
-                "a model and by the languages of the documents"
+                f"{name}: found {value!r} without across_languages, expected both or neither: only "
+                "translations need a model and languages"
             )
 
 

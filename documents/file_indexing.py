@@ -42,16 +42,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class IndexReport:
-    """What an update of an index did.
+    """The report of `index_files`.
 
     Attributes:
         folder: The folder of the index.
-        changes: The documents that were added, updated and left as they are.
-        deleted: The number of documents that were deleted.
+        changes: The numbers of documents added, updated and unchanged.
+        deleted: The number of deleted documents.
         empty: The number of empty documents, which are not indexed.
         documents: The number of documents in the index.
-        recall: The recall@10 of its approximate search; None if its search is exact.
-        seconds: The time that the update took.
+        recall: The recall@10 of approximate search; None if search is exact.
+        seconds: The time in seconds.
     """
 
     folder: Path
@@ -98,39 +98,43 @@ def index_files(
     bad_rows: BadRows = "report",
     passages: bool | None = None,
 ) -> IndexReport:
-    """Index documents of files, or update an index.
+    """Index the documents of files, or update an index.
 
-    A document whose id, text and other fields are in the index already is left alone; new ones are
-    added, changed ones replaced. Every 1,024 documents, the work is on disk.
-
-    ```python
-    report = index_files("articles.csv", "articles.index", field=["title", "body"], id_field="key")
-    ```
+    Unchanged documents are skipped, new ones added, changed ones replaced. Progress is on disk
+    after every 1,024 documents.
 
     Args:
-        source: A file or folder of documents, or `-` for stdin; None to delete documents only.
-        folder: The folder of the index, which is created if it is none.
-        model: A folder, a Hub id, or the name of a packaged model; None for that of the index, or
-            for `default`.
-        loading: Arguments of `DocumentEmbedder.from_pretrained`.
-        format: The format of a file; None for that of its suffix.
-        quoting: How the cells of CSV and TSV are quoted; None finds out.
+        source: A file or folder of documents, or `-` for stdin; None to only delete documents.
+        folder: The folder of the index, created if missing.
+        model: A folder, a Hub id or the name of a packaged model. None takes the index's model, or
+            `default`.
+        loading: Arguments for `DocumentEmbedder.from_pretrained`.
+        format: The format of the input; None to go by its suffix.
+        quoting: How cells of CSV and TSV are quoted; None detects it.
         field: The column of the text, or several, which are joined by a blank line.
-        id_field: The column of the ids; None for `id`, or for the file and row of a document.
+        id_field: The column of the ids. None takes `id`, or else the file and row of a document.
         language: The language of all documents.
-        language_field: The column of the language of each document; None for one that is called
-            language, lang, locale or the like, if it holds codes.
-        delete: The ids of documents that are deleted.
-        prune: Whether documents that are not in the source are deleted.
-        precision: How the vectors of a new index are stored, see `DocumentIndex.create`.
-        truncate_dim: How many numbers of each vector a new index stores.
-        bad_rows: `"report"` to leave out rows that cannot be read, and say which and why;
-            `"raise"` to stop at the first one.
-        passages: Whether a document of a new index has a vector for each passage, or one for its
-            whole text; None for passages.
+        language_field: The column with the language of each document. None takes a column named
+            language, lang, locale or the like, if it contains codes.
+        delete: Ids of documents to delete.
+        prune: Whether to delete documents that are not in the source.
+        precision: How a new index stores vectors, see `DocumentIndex.create`.
+        truncate_dim: How many leading numbers of each vector a new index stores.
+        bad_rows: `"report"` leaves out rows that can't be read and says which and why; `"raise"`
+            stops at the first one.
+        passages: Whether documents of a new index have one vector per passage or one for the whole
+            text; None for passages.
 
     Raises:
-        TmdeError: The source, the index, the model or an option cannot be used.
+        TmdeError: Source, index, model or an option can't be used.
+
+    Example:
+        ```python
+        from tmde import index_files
+
+        report = index_files("articles.csv", "articles.index", field=["title", "body"])
+        print(*report.sentences())
+        ```
     """
     check_code(language, "language")
     start = time.perf_counter()
@@ -206,7 +210,7 @@ def open_index(folder: str | Path, model: str | None, loading: Mapping[str, Any]
     if model in PACKAGED_FOLDERS and has_packaged and model != index.model_name:
         raise TmdeError(
             f"{folder}: was made with the model {index.model_name}, and --model is {model}; "
-            "vectors of two models cannot be compared: make another index by "
+            "vectors of two models can't be compared: create another index with "
             f"`tmde index FILE -o NEW_FOLDER -m {model}`"
         )
     # Raises if the index was made of vectors, without a model.

@@ -51,13 +51,13 @@ _BLOCK = 16_384  # vectors that are copied at a time
 
 @dataclass(frozen=True)
 class MiningReport:
-    """The pairs that were mined.
+    """The report of `mine_files`.
 
     Attributes:
-        pairs: Their number.
-        threshold: The threshold of the highest F1; None if none was searched for.
-        quality: The pairs compared with the right ones; None without these.
-        notes: What was done, a sentence each.
+        pairs: The number of mined pairs.
+        threshold: The threshold with the highest F1; None if it was not searched for.
+        quality: The comparison with the correct pairs; None without them.
+        notes: What was done, one sentence each.
     """
 
     pairs: int
@@ -98,51 +98,55 @@ def mine_files(
     judge_anyway: bool = False,
     **reading: Unpack[Reading],
 ) -> MiningReport:
-    """Mine translations: write pairs of a sentence of A and one of B, best first.
+    """Mine bitext: write pairs of sentences that translate each other, best first.
 
-    A repeated sentence takes part once, the first time it occurs. Pairs with a probability below
-    0.4 are left out, unless you give another `min_probability`, `threshold`, `max_pairs` or
-    `optimize_threshold`. A model without a calibration has no probabilities: every sentence that
-    finds a partner is written then, right or wrong.
-
-    ```python
-    report = mine_files("news.de.txt", "news.en.txt", "pairs.tsv")
-    ```
+    Repeated sentences take part once. Pairs with a probability below 0.4 are left out, unless you
+    set `min_probability`, `threshold`, `max_pairs` or `optimize_threshold`. A model without a
+    calibration has no probabilities: then every sentence that finds a partner is written, correct
+    or not.
 
     Args:
-        a: A file or folder of sentences of one language: text (a sentence a line), CSV, TSV, JSONL
-            or parquet; `-` is stdin.
-        b: That of the other language.
-        output: The file to write, which is replaced if it exists: .tsv, .tmx, or .jsonl, which is a
-            parallel corpus if the languages are given.
-        model: A folder, a Hub id, or the name of a packaged model; None for the default one.
-        loading: Arguments of `DocumentEmbedder.from_pretrained`.
-        language_a: The code of the language of A.
-        language_b: The code of the language of B.
-        vectors_a: The vectors of A by `tmde embed`, .npy, (n, d): A is not embedded then.
+        a: A file or folder of sentences in one language: text (one sentence per line), CSV, TSV,
+            JSONL or parquet; `-` is stdin.
+        b: The same for the other language.
+        output: The file to write, replaced if it exists: .tsv, .tmx or .jsonl. With both languages,
+            .jsonl is a parallel corpus.
+        model: A folder, a Hub id or the name of a packaged model. None takes the default model.
+        loading: Arguments for `DocumentEmbedder.from_pretrained`.
+        language_a: The language code of A.
+        language_b: The language code of B.
+        vectors_a: The vectors of A from `tmde embed`, .npy, (n, d). A is then not embedded.
         vectors_b: Those of B, (m, d).
-        precision: How the numbers of vectors are stored, those in files, too.
-        truncate_dim: How many numbers of a vector are kept; None for all.
+        precision: The type of the vectors' numbers, also of those in files.
+        truncate_dim: Use only this many leading numbers of each vector; None for all.
         scoring: `cosine`, `ratio` or `distance`; see [`~tmde.documents.mine_bitext`].
-        k: The neighbors of a margin.
+        k: The number of neighbors of a margin.
         retrieval: `forward`, `backward`, `intersection` or `max`.
-        threshold: The lowest score of a pair; None for any.
-        max_pairs: Keep only this many, the best; None for all.
+        threshold: The lowest score of a pair; None for no limit.
+        max_pairs: Keep only this many pairs, the best ones; None for all.
         drop_identical: Leave out pairs of equal texts.
         search: `auto`, `exact` or `hnsw`.
-        min_probability: The lowest probability of a pair, from 0 to 1. 0 keeps all pairs. None is
-            0.4 if the model has probabilities and nothing else limits the pairs, and otherwise 0.
+        min_probability: The lowest probability of a pair, from 0 to 1; 0 keeps all. None is 0.4 if
+            the model has probabilities and nothing else limits the pairs, and 0 otherwise.
         share: The share of sentences that have a translation on the other side; None for 0.5.
-        calibration: A file of a calibration; None for that of the model.
-        gold: A file of the right pairs, an id of A, a tab and an id of B, to compare with.
-        optimize_threshold: Keep the pairs above the threshold of highest F1 on `gold`.
-        judge_anyway: Mine languages that the model does not know, too.
-        reading: How the files are read: `format`, `quoting`, `field`, `id_field`.
+        calibration: A calibration file; None for the model's own calibration.
+        gold: A file of correct pairs to compare with: an id of A, a tab and an id of B per line.
+        optimize_threshold: Keep the pairs above the threshold with the highest F1 on `gold`.
+        judge_anyway: Also mine languages that the model does not know.
+        reading: How to read the files: `format`, `quoting`, `field`, `id_field`.
 
     Raises:
-        TmdeError: A file, the model or an argument cannot be used, or the model does not know the
-            language of a side.
-        OSError: There is no such file.
+        TmdeError: A file, the model or an argument can't be used, or the model does not know one of
+            the languages.
+        OSError: A file does not exist.
+
+    Example:
+        ```python
+        from tmde import mine_files
+
+        report = mine_files("news.de.txt", "news.en.txt", "pairs.tsv")
+        print(*report.sentences())
+        ```
     """
     target = checked_output(output, (".tsv", ".jsonl", ".tmx"), inputs=(a, b))
     model_name = _model_of_vectors(model, vectors_a, vectors_b)
@@ -198,7 +202,7 @@ def mine_files(
         pairs = pairs[: best_quality.found]  # The best pairs come first.
         notes.append(
             f"threshold={best_threshold:.6g} has the highest F1 on {gold}: {best_quality.f1:.4f}; "
-            "apply it to another list for a fair figure"
+            "measure it on another list for an unbiased score"
         )
     probabilities = None
     if model_calibration is not None:
@@ -247,9 +251,7 @@ def _open_embedder(
     if judge_anyway or not unknown:
         LanguageWatch(embedder).check_codes(unknown)
         return embedder
-    raise TmdeError(
-        f"{describe_unknown(embedder, unknown)} To mine nevertheless, give judge_anyway=True"
-    )
+    raise TmdeError(f"{describe_unknown(embedder, unknown)} To mine anyway, set judge_anyway=True")
 
 
 def _model_of_vectors(

@@ -70,19 +70,19 @@ _LEAST_FUSED = 50  # documents by meaning, and as many by words
 
 @dataclass(frozen=True)
 class Hit:
-    """A document that a search has found.
+    """A document found by a search.
 
     Attributes:
-        score: Its cosine to the query; in mode "words" its BM25 score, in mode "both" that of
-            [`~tmde.documents.fusion`].
-        id: Its id.
-        text: Its text.
-        snippet: The sentence of its passage nearest to the query; in mode "words" the one with most
-            of its words.
-        metadata: Its metadata.
-        passage: Its passage nearest to the query; in mode "words" the one with most of its words.
-            The whole text if it is one passage.
-        heading: The headings that the passage stands under, as one line; "" without one.
+        score: Its cosine to the query; its BM25 score in mode "words"; a fused score in mode
+            "both", see [`~tmde.documents.fusion`].
+        id: The id of the document.
+        text: The text of the document.
+        snippet: The sentence of the passage nearest to the query; in mode "words", the one with
+            most of its words.
+        metadata: The metadata of the document.
+        passage: The passage nearest to the query; in mode "words", the one with most of its words.
+            The whole text if the document is one passage.
+        heading: The headings above the passage, as one line; "" without any.
     """
 
     score: float
@@ -96,12 +96,12 @@ class Hit:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What was found for q queries.
+    """The results of q queries.
 
     Attributes:
         hits: The documents found for each query, best first.
         query_vectors: The unit vectors of the queries, (q, d) float32; (q, 0) in mode "words".
-        report: What the embedder did with the queries; None if it embedded none.
+        report: The embedder's report on the queries; None if none was embedded.
     """
 
     hits: list[list[Hit]]
@@ -111,13 +111,13 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class Changes:
-    """What `upsert` did.
+    """The report of `upsert`.
 
     Attributes:
         added: The number of new documents.
         updated: The number of documents with new text or metadata.
-        unchanged: The number of documents that were known.
-        report: What the embedder did with the texts that were embedded.
+        unchanged: The number of documents that were already in the index.
+        report: The embedder's report on the embedded texts.
     """
 
     added: int = 0
@@ -135,22 +135,31 @@ class Changes:
 
 
 class DocumentIndex:
-    """Documents in a LanceDB table, found by the cosine of their vectors.
+    """A search index of documents, stored in a LanceDB table.
 
-    Make one by `create` or `open`. Every write is one commit: it is on disk when the method
-    returns, and a process that is killed leaves all of it or nothing. One process writes at a time;
-    any number of them read, each the version that it opened.
+    Open one with `create` or `open`. Every write is one commit: it is on disk when the method
+    returns, and a killed process leaves all of it or nothing. One process writes at a time. Any
+    number of processes read, each the version that it opened.
 
-    Up to 20,000 documents, search is exact. Beyond, it goes through an inverted file (IVF). When
-    the file is built, the number of lists that a search looks into is tuned until the 10 nearest
-    documents are found in 98.5 % of the cases; `recall` is the share that was found.
-    `search(exact=True)` scans all vectors.
+    Search is exact up to 20,000 documents and approximate beyond, with an inverted file (IVF).
+    Building it tunes the number of lists to search until 98.5 % of the 10 nearest documents are
+    found; `recall` is the share reached. `search(exact=True)` scans all vectors.
 
-    A document has a vector for each of its passages: sections, which are cut where they are long
-    ([`~tmde.documents.passages`]). The nearest one decides the score of the document.
+    A document has one vector per passage, a section or a part of a long one
+    ([`~tmde.documents.passages`]). The nearest passage decides its score.
 
-    Vectors can be stored in fewer bytes: `precision` and `truncate_dim` of `create`. Queries stay
-    float32.
+    To store smaller vectors, pass `precision` or `truncate_dim` to `create`. Queries stay float32.
+
+    Example:
+        ```python
+        from tmde import DocumentEmbedder, DocumentIndex
+
+        index = DocumentIndex.create("news.index", DocumentEmbedder.from_pretrained())
+        texts = ["Die Brücke wird saniert.", "The museum opens at nine."]
+        index.upsert(ids=["a", "b"], texts=texts, metadata=[{"year": 2024}, {"year": 2025}])
+        for hit in index.search("Why is the bridge closed?", k=1):
+            print(hit.score, hit.text)
+        ```
     """
 
     def __init__(self, folder: Path, embedder: DocumentEmbedder | None = None) -> None:
@@ -176,19 +185,20 @@ class DocumentIndex:
         """Create an empty index.
 
         Args:
-            folder: A new name, or an empty folder.
-            embedder: Embeds documents and queries. None: every document and query comes with its
-                vector.
-            dimension: d, if there is no embedder.
-            revision: The branch, tag or commit of the embedder, if its model is from the Hub.
-            precision: How vectors are stored: "float32", 4 bytes a number, or "float16", 2 bytes.
-            truncate_dim: Store the first numbers of a vector only, and compare these. None: all.
-            passages: Whether a document has a vector for each passage, or one for its whole text.
+            folder: A new or empty folder.
+            embedder: The embedder of documents and queries. None: you pass a vector with every
+                document and query.
+            dimension: The width of the vectors, if there is no embedder.
+            revision: The branch, tag or commit of a model from the Hub.
+            precision: How to store vectors: "float32" (4 bytes per number) or "float16" (2 bytes).
+            truncate_dim: Store and compare only this many leading numbers of each vector. Default:
+                all.
+            passages: Whether a document has one vector per passage, or one for its whole text.
 
         Raises:
-            TmdeError: A folder that is not empty, another process is creating an index there,
-                neither an embedder nor a dimension, an unknown precision, or a `truncate_dim` that
-                is not from 1 to d.
+            TmdeError: The folder is not empty, another process is creating an index there, embedder
+                and dimension are both missing, the precision is unknown, or `truncate_dim` is out
+                of range.
             ImportError: LanceDB is not installed.
         """
         folder = Path(folder)
@@ -221,15 +231,15 @@ class DocumentIndex:
     def open(
         cls, folder: str | os.PathLike, embedder: DocumentEmbedder | None = None
     ) -> DocumentIndex:
-        """Open the last committed version.
+        """Open the latest version of an index.
 
         Args:
-            folder: The folder of an index.
-            embedder: The model of the index, loaded from elsewhere or on another device. None: it
-                is loaded from the path that the index names when a text is first embedded.
+            folder: The folder of the index.
+            embedder: The index's model, if you loaded it yourself, for example on another device.
+                None loads it from the path stored in the index, when a text is first embedded.
 
         Raises:
-            TmdeError: No index there, a damaged one, or an embedder of other vectors.
+            TmdeError: There is no index or it is damaged, or the embedder computes other vectors.
             ImportError: LanceDB is not installed.
         """
         return cls(Path(folder), embedder)
@@ -238,7 +248,7 @@ class DocumentIndex:
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """How texts become vectors: model, pooling, limits. None if vectors are given."""
+        """How texts become vectors: model, pooling and limits. None if you pass vectors."""
         return self._settings["embedding"]
 
     @property
@@ -278,9 +288,9 @@ class DocumentIndex:
 
     @property
     def recall(self) -> float:
-        """The share of the 10 nearest documents that the approximate search found when tuned.
+        """The share of the 10 nearest documents that approximate search found when it was tuned.
 
-        It is 1 if search is exact.
+        1 if search is exact.
         """
         inverted_file = self._inverted_file
         if inverted_file is None:
@@ -289,10 +299,10 @@ class DocumentIndex:
 
     @property
     def embedder(self) -> DocumentEmbedder:
-        """What embeds documents and queries.
+        """The embedder of documents and queries.
 
         Raises:
-            TmdeError: The model has changed, or the index has none. Else as
+            TmdeError: The model has changed, or the index has none. Otherwise as for
                 `DocumentEmbedder.from_pretrained`.
         """
         if self._embedder is not None:
@@ -309,12 +319,12 @@ class DocumentIndex:
 
     @property
     def precision(self) -> str:
-        """How vectors are stored, see `create`."""
+        """How vectors are stored: "float32" or "float16"."""
         return self._settings.get("precision", "float32")
 
     @property
     def stored_dimension(self) -> int:
-        """How many numbers of each vector are stored: all, or `truncate_dim` of `create`."""
+        """The number of stored numbers per vector."""
         truncate_dim = self._settings.get("truncate_dim")
         if truncate_dim is None:
             return self._dimension
@@ -322,7 +332,7 @@ class DocumentIndex:
 
     @property
     def has_passages(self) -> bool:
-        """Whether a text that is embedded gets a vector for each passage, see `create`."""
+        """Whether documents have one vector per passage."""
         return self._settings["passages"]
 
     @property
@@ -374,17 +384,17 @@ class DocumentIndex:
         return isinstance(id, str) and bool(self.known_ids([id]))
 
     def known_ids(self, ids: Sequence[str]) -> list[str]:
-        """Return those of some ids that are in the index, in their order."""
+        """Return which of some ids are in the index, in order."""
         rows = self._table.fetch(ids, ["id"])
         return [id for id in ids if id in rows]
 
     def documents(self, ids: Sequence[str], query: np.ndarray | None = None) -> list[Hit]:
-        """Return documents by their ids, without a snippet.
+        """Return documents by id, without snippets.
 
         Args:
             ids: The ids.
-            query: A unit vector, (d,), to whose nearest passages the score is the cosine; None for
-                whole documents with a score of 1.
+            query: A unit vector, (d,). The score is then the cosine to the nearest passage. None
+                returns whole documents with a score of 1.
 
         Raises:
             KeyError: An id is not there.
@@ -400,8 +410,8 @@ class DocumentIndex:
     def vectors(self, ids: Sequence[str]) -> np.ndarray:
         """Return the unit vectors of documents, (n, d) float32.
 
-        They have `truncate_dim` numbers. Those stored in float16 are close to the ones that were
-        given. Of a document of several passages, this is the mean of their vectors at length 1.
+        They have `truncate_dim` numbers. float16 rounds them slightly. For a document with several
+        passages, this is the mean of their vectors, scaled to length 1.
 
         Raises:
             KeyError: An id is not there.
@@ -409,13 +419,13 @@ class DocumentIndex:
         return self._table.vectors(ids).means()
 
     def has_value(self, name: str, value: Any) -> bool:
-        """Return whether a filter by this value of the metadata matches a document."""
+        """Return whether a filter by this metadata value matches a document."""
         return self._table.has_value(name, value)
 
     def values(self, name: str) -> set[Any]:
-        """Return the values under one name of the metadata (of lists: their elements).
+        """Return the values of a metadata field; for lists, those of their elements.
 
-        None is among them if a document has no value.
+        None is included if a document has no value.
         """
         type = self._table.metadata_types.get(name)
         if type is None:
@@ -441,25 +451,24 @@ class DocumentIndex:
     ) -> Changes:
         """Add or replace n documents in one commit.
 
-        A document whose id, text and metadata are known is left alone, and a text that has not
-        changed is not embedded again. With `vectors`, every document is written.
+        Documents whose id, text and metadata are unchanged are skipped, and unchanged texts are not
+        embedded again. With `vectors`, every document is written.
 
         Args:
             ids: n different strings.
-            texts: n strings that are not empty.
-            metadata: n mappings. Each name is a column with one type: string, whole number,
-                number, bool, or a list of one of those; whole numbers widen to numbers. Other
-                values are kept as strings, mappings as JSON; NaN, NaT and infinity are no values.
-                `language` (a code) is used to split the text into the sentences of a snippet.
-            vectors: (n, d) of any length, or (n, `truncate_dim`); None: the texts are embedded.
-            language: One code or n, for an embedder that needs it or splits documents into
-                sentences.
+            texts: n nonempty strings.
+            metadata: n mappings. Each name becomes a typed column: string, integer, float, bool, or
+                a list of one of those; integers widen to floats. Other values are stored as
+                strings, and mappings as JSON; NaN, NaT and infinity count as missing. A field
+                `language` (a code) is used to split snippets into sentences.
+            vectors: (n, d) of any length, or (n, `truncate_dim`). None embeds the texts.
+            language: One language code, or n codes, for an embedder that needs them or splits
+                documents into sentences.
 
         Raises:
-            TmdeError: An id that is no string or occurs twice, an empty text, another number of
-                texts, metadata or languages than of ids, metadata of another type than the
-                documents before have under that name, vectors that are not finite or not (n, d),
-                or another process is writing.
+            TmdeError: An id is not a string or occurs twice, a text is empty, the numbers of ids,
+                texts, metadata or languages differ, a metadata field changes its type, vectors are
+                not finite or not (n, d), or another process is writing.
         """
         ids = _checked_ids(ids)
         if isinstance(texts, str):
@@ -502,16 +511,16 @@ class DocumentIndex:
         )
 
     def expect(self, documents: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        """Prepare the index for documents that will be added in several commits.
+        """Announce documents that will be added in several commits.
 
-        Without it, a column has the type of the first documents, and a list that is empty in all of
-        those becomes one of strings.
+        This fixes the types of columns. Without it, the first documents decide them, and a list
+        that is empty in all of these becomes a list of strings.
 
         Args:
-            documents: The id and the metadata of each; read once.
+            documents: The id and metadata of each document; read once.
 
         Raises:
-            TmdeError: Metadata of one name have different types. The index stays as it was.
+            TmdeError: A metadata field has values of different types. The index stays unchanged.
         """
         rows = ({"id": id, "metadata": stored_values(values)} for id, values in documents)
         with self.writing():
@@ -599,15 +608,14 @@ class DocumentIndex:
         return unit_vectors(whole[:, : self.stored_dimension])
 
     def delete(self, ids: str | Sequence[str], missing_ok: bool = False) -> int:
-        """Delete documents in one commit, and return how many there were.
+        """Delete documents in one commit, and return their number.
 
         Args:
-            ids: An id, or several.
-            missing_ok: Whether ids may be unknown.
+            ids: One id, or several.
+            missing_ok: Whether to ignore unknown ids.
 
         Raises:
-            TmdeError: Another process is writing; or, unless `missing_ok`, an id is not in the
-                index. Nothing is deleted then.
+            TmdeError: Another process is writing, or an id is unknown; nothing is deleted then.
         """
         ids = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
         with self.writing():
@@ -622,10 +630,10 @@ class DocumentIndex:
         return len(known)
 
     def index_words(self) -> None:
-        """Make the texts searchable by words, unless they are, in one commit.
+        """Create the word index (BM25) in one commit, if there is none.
 
-        `tmde index` does so, and otherwise the first search by words. Later writes keep the index
-        of words up to date. Nothing else is done: upkeep may take long, and is for writers.
+        `tmde index` calls this, as does the first search by words. Later writes keep the word index
+        up to date.
 
         Raises:
             TmdeError: Another process is writing, or the folder cannot be written.
@@ -647,9 +655,9 @@ class DocumentIndex:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Keep other writers out during several writes.
+        """Lock out other writers during several writes.
 
-        Each of them is on disk when its method returns.
+        Each write is on disk when its method returns.
 
         Raises:
             TmdeError: Another process is writing.
@@ -704,35 +712,35 @@ class DocumentIndex:
         mode: str = "meaning",
         where: str | None = None,
     ) -> list[Hit] | list[list[Hit]]:
-        """Return the k best documents for a query, best first.
+        """Search the index and return the k best documents.
 
         Args:
-            query: One text, several, one vector (d,), or vectors (q, d).
-            k: The number of documents.
-            filter: Names and values of metadata, or several values of which one must match; a list
-                matches by any of its elements, None matches documents without a value. Numbers
-                match their decimal form.
+            query: One text, several texts, one vector (d,), or vectors (q, d).
+            k: The number of documents to return.
+            filter: Metadata that a document must have: a value by name, or several values of which
+                one must match. A list matches by any of its elements; None matches documents
+                without a value. Numbers match their decimal form.
             exact: Whether to scan all vectors of a large index.
-            snippet_width: The characters of a snippet, 0 for none. To choose one, the first 256
-                sentences of every hit are embedded; for a query that is a vector, the snippet is
-                the beginning of the document.
-            language: The code of the queries' language, for an embedder that needs it.
-            mode: `"meaning"`: by the cosine of vectors, across languages. `"words"`: by the words
-                that query and document share (BM25), without case and accents and without an
-                embedder. `"both"`: by both, see [`~tmde.documents.fusion`]. The first search by
-                words calls `index_words`.
-            where: A condition in SQL over the columns, which are `id`, `text` and the names of the
-                metadata: `"year >= 2024 AND array_has(topics, 'trains')"`. Names that are no words
-                of SQL stand in backticks; a character other than letters, digits, "_", "-" and
-                spaces is percent-encoded, `a.b` as `a%2Eb`. Both `filter` and `where` must hold.
+            snippet_width: The number of characters of a snippet, 0 for none. To choose it, the
+                first 256 sentences of every hit are embedded. If the query is a vector, the snippet
+                is the start of the document.
+            language: The language code of the queries, for an embedder that needs it.
+            mode: `"meaning"` compares vectors, across languages. `"words"` compares words (BM25),
+                ignoring case and accents, without an embedder. `"both"` combines the two (hybrid
+                search), see [`~tmde.documents.fusion`]. The first search by words calls
+                `index_words`.
+            where: An SQL condition on the columns `id`, `text` and the metadata: `"year >= 2024 AND
+                array_has(topics, 'trains')"`. Put names that are not plain SQL words in backticks;
+                characters other than letters, digits, "_", "-" and spaces are percent-encoded,
+                `a.b` as `a%2Eb`. It is combined with `filter`.
 
         Returns:
-            The hits of one query, or a list of hits for each of several queries.
+            The hits of one query, best first, or a list of hits per query for several.
 
         Raises:
-            TmdeError: An empty query, `k` below 1, an unknown mode or one that needs a text, a
-                filter by a name that no document has, a `where` that is no condition or names
-                an unknown column, vectors of another dimension, or see `index_words`.
+            TmdeError: The query is empty, `k` is below 1, the mode is unknown or needs a text, a
+                filter names an unknown field, `where` is not a valid condition, vectors have
+                another width, or as for `index_words`.
         """
         if isinstance(query, torch.Tensor):
             query = query.cpu().numpy()
@@ -760,17 +768,17 @@ class DocumentIndex:
         mode: str = "meaning",
         where: str | None = None,
     ) -> SearchResult:
-        """Search several queries, and return their vectors and what the embedder reports as well.
+        """Search with several queries, and also return their vectors and the embedder's report.
 
         Args:
             queries: Texts, or vectors (q, d).
-            k: The number of documents for each query.
-            filter: Names and values of metadata that a document must have, see `search`.
+            k: The number of documents per query.
+            filter: Metadata that a document must have, see `search`.
             exact: Whether to scan all vectors of a large index.
             snippet_width: The characters of a snippet, 0 for none.
             language: The code of the queries' language, for an embedder that needs it.
-            mode: By what documents are found: "meaning", "words" or "both", see `search`.
-            where: A condition in SQL over the columns, see `search`.
+            mode: How documents are found: "meaning", "words" or "both", see `search`.
+            where: An SQL condition on the columns, see `search`.
 
         Raises:
             TmdeError: As `search`.

@@ -52,12 +52,12 @@ def read_settings(folder: Path) -> dict[str, Any]:
             settings[name]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise TmdeError(
-            f"{folder}: no index there that tmde index has written, or a damaged one ({error})"
+            f"{folder}: found no index of tmde there, or a damaged one ({error})"
         ) from None
     if settings["format"] != FORMAT:
         raise TmdeError(
             f"{folder}: made by another version of tmde (found format {settings['format']}, "
-            f"expected {FORMAT}); build the index anew: delete the folder, and run `tmde index` "
+            f"expected {FORMAT}); rebuild the index: delete the folder, and run `tmde index` "
             "again"
         )
     return settings

@@ -195,7 +195,7 @@ class DocumentTable:
                 "change the permissions, and run the same command again"
             )
         return TmdeError(
-            f"{self.folder}: missing or damaged files ({reason}); build the index anew: delete the "
+            f"{self.folder}: missing or damaged files ({reason}); rebuild the index: delete the "
             "folder, and run `tmde index` again"
         )
 

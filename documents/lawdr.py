@@ -42,34 +42,45 @@ _CHUNK = 8192  # sentences embedded at once, not counting the rest of the last d
 
 
 class Lawdr:
-    """Language-agnostic weighted document representations (Gong et al., 2021, algorithm 1, eq. 3).
+    """LAWDR: language-agnostic weighted document representations (Gong et al., 2021).
 
-    Sentences are embedded, rid of their language's dominant directions, and averaged with the
-    weights w = b / (b + P(s)), where P is the density of the sentence vectors of this language.
-    Eq. 3 is the sum of w v; this returns that sum over the sum of the weights, which points in the
-    same direction and does not grow with the document. As algorithm 1 prints it, the density is
-    that of the vectors before debiasing (section 4.1 can be read the other way). Directions and
-    densities are each language's own.
+    Sentences are embedded, the dominant directions of their language are removed, and they are
+    averaged with weights w = b / (b + P(s)), where P is the density of the sentence vectors of this
+    language (algorithm 1, eq. 3). Eq. 3 sums w v; this divides the sum by the sum of the weights,
+    which keeps the direction but does not grow with the document. As algorithm 1 prints it, the
+    density is that of the vectors before debiasing; section 4.1 could be read the other way. Each
+    language has its own directions and density.
 
-    Documents are read once by `fit` and once by `transform`, some 8,192 sentences at a time: any
-    iterable will do. Memory holds for each language a Gram matrix (8 d^2 bytes) and in `fit` a
-    sample of sentences for the density, and one of 2,000 for the rank.
+    `fit` and `transform` read documents once each, about 8,192 sentences at a time, so any iterable
+    works. Memory holds a Gram matrix per language (8 d^2 bytes) and, in `fit`, samples of sentences
+    for the density and the rank.
 
     Args:
-        embedder: A `DocumentEmbedder`, or anything with `encode(list of n str) -> (n, d)`.
-        rank: The number of directions to remove, of every language or by language; 0 removes none.
-            `"auto"` takes the smallest of 0, 1, 2, 4, 8 ... that hides the language, as section
-            10.1 of the paper does; see `LanguageDebiaser`. It needs 100 sentences of each of two
-            languages or more.
-        density: A `SentenceDensity` with the settings of each language's; None for a plain mean.
-        debias: Whether directions are removed.
+        embedder: A `DocumentEmbedder`, or any object with `encode(list of n str) -> (n, d)`.
+        rank: The number of directions to remove, for all languages or by language; 0 removes none.
+            `"auto"` takes the smallest of 0, 1, 2, 4, 8 ... that hides the language, as in section
+            10.1 of the paper; see `LanguageDebiaser`. It needs 100 sentences of each of at least
+            two languages.
+        density: A `SentenceDensity` whose settings apply to every language; None for a plain mean.
+        debias: Whether to remove directions.
 
     Attributes:
-        languages_: The codes that were fitted, sorted.
+        languages_: The fitted language codes, sorted.
         debiaser_: The `LanguageDebiaser`, or None.
         densities_: The `SentenceDensity` of each language; empty without weighting.
-        truncated_: The number of sentences that were longer than the embedder takes, in the last
-            `fit` or `transform`.
+        truncated_: The number of truncated sentences in the last `fit` or `transform`.
+
+    Example:
+        ```python
+        from tmde import DocumentEmbedder
+        from tmde.documents import Lawdr
+
+        german = ["Die Brücke ist zu. Es regnet.", "Der Zug fährt. Er ist pünktlich."]
+        english = ["The bridge is closed. It rains.", "The train runs. It is on time."]
+        lawdr = Lawdr(DocumentEmbedder.from_pretrained(), rank=1)
+        lawdr.fit([*german, *english], languages=["de", "de", "en", "en"])
+        vectors = lawdr.transform(german, languages="de")
+        ```
     """
 
     def __init__(
@@ -85,12 +96,12 @@ class Lawdr:
         self.debias = debias
 
     def fit(self, documents: Iterable[Document], languages: str | Iterable[str]) -> Lawdr:
-        """Learn directions and densities of each language, in one pass.
+        """Learn directions and densities of each language in one pass.
 
         Args:
-            documents: Texts, which are split into sentences, or lists of sentences, of which blank
-                ones are left out.
-            languages: One code for all, or one for each, read in step with the documents.
+            documents: Texts, which are split into sentences, or lists of sentences. Blank sentences
+                are dropped.
+            languages: One code for all documents, or one per document.
 
         Raises:
             TmdeError: No documents, a document without a sentence (its number is named), not as
@@ -129,11 +140,11 @@ class Lawdr:
     def transform(
         self, documents: Iterable[Document], languages: str | Iterable[str]
     ) -> np.ndarray:
-        """Return one vector for each document, (n, d) float32.
+        """Return one vector per document, (n, d) float32.
 
         Args:
-            documents: As for `fit`.
-            languages: As for `fit`; all were fitted.
+            documents: Texts or lists of sentences, as for `fit`.
+            languages: One code for all documents, or one per document; all must have been fitted.
 
         Raises:
             TmdeError: A language that was not fitted, or as `fit`.

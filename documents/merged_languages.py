@@ -67,9 +67,9 @@ class MergedLanguages:
             )
         if self.several_count:
             sentences.append(
-                f"{self.several_count:,} rows have several texts in one language; of these the "
-                "first by its code is kept (de before de-AT before de-DE)"
+                f"{self.several_count:,} rows have several texts in one language; the first in "
+                "the order of codes is kept (de, de-AT, de-DE)"
             )
         if self.single_count:
-            sentences.append(f"{self.single_count:,} rows have texts in one language only")
+            sentences.append(f"{self.single_count:,} rows have text in only one language")
         return sentences

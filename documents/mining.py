@@ -113,39 +113,44 @@ def mine_bitext(
     drop_identical: bool = False,
     search: str = "auto",
 ) -> ScoredPairs:
-    """Return pairs of rows that are likely translations.
+    """Mine bitext: return pairs of rows that are likely translations, best first.
 
-    They are scored by the margins of Artetxe & Schwenk 2019 (arXiv 1811.01136).
+    Scores are the margins of Artetxe and Schwenk (2019, arXiv 1811.01136).
 
     Args:
         first: (n, d), dense or sparse.
         second: (m, d), of the same kind.
-        first_texts: The texts of the rows of `first`, (n,). Of equal ones only the first takes
-            part, of empty ones none; see [`first_occurrences`]. None: all rows take part.
+        first_texts: The texts of the rows of `first`, (n,). Repeated texts take part once, empty
+            ones not at all; see [`first_occurrences`]. None uses all rows.
         second_texts: The texts of the rows of `second`, (m,), or None.
         scoring: `cosine`, `ratio` or `distance`; see [`scored_pairs`].
-        k: The neighbors of a margin.
+        k: The number of neighbors of a margin.
         retrieval: How pairs are chosen; see [`retrieved_pairs`].
-        threshold: The lowest score of a pair; None for any.
-        max_pairs: Keep only this many, the best; None for all.
-        drop_identical: Leave out pairs of equal texts, common in crawled pages, that nobody
-            translated.
+        threshold: The lowest score of a pair; None for no limit.
+        max_pairs: Keep only this many pairs, the best ones; None for all.
+        drop_identical: Leave out pairs of equal texts, which are common in crawled pages that
+            nobody translated.
         search: `auto`, `exact` or `hnsw`; see [`~tmde.documents.neighbors.find_neighbors`].
 
     Returns:
-        Pairs, best first.
+        The pairs, best first.
 
     Raises:
-        TmdeError: Unknown scoring, retrieval or search, `k` below 1, no rows, different dimensions,
-            numbers that are not finite, not one text for each row, or only empty ones;
-            `drop_identical` without texts.
-        ImportError: `hnsw` without faiss.
+        TmdeError: Scoring, retrieval or search is unknown, `k` is below 1, there are no rows,
+            dimensions differ, numbers are not finite, texts do not match the rows or are all empty,
+            or `drop_identical` lacks texts.
+        ImportError: `hnsw` needs faiss, which is not installed.
 
     Example:
-        >>> vectors = np.eye(3, dtype=np.float32)
-        >>> mined = mine_bitext(vectors, vectors[[2, 0]])
-        >>> list(zip(mined.first.tolist(), mined.second.tolist()))
-        [(0, 1), (2, 0)]
+        ```python
+        from tmde import DocumentEmbedder, mine_bitext
+
+        embedder = DocumentEmbedder.from_pretrained()
+        german = embedder.encode(["Die Brücke ist zu.", "Morgen regnet es.", "Gute Nacht!"])
+        english = embedder.encode(["It will rain tomorrow.", "The bridge is shut.", "I am late."])
+        mined = mine_bitext(german, english, k=2)
+        print(mined.first, mined.second, mined.scores)
+        ```
     """
     check_retrieval(retrieval)
     if drop_identical and (first_texts is None or second_texts is None):

@@ -37,16 +37,16 @@ _STATED_PROBABILITY = 0.9
 
 @dataclass(frozen=True)
 class CalibrationReport:
-    """The calibration of a model, and how well it holds.
+    """The report of `calibrate_model`.
 
     Attributes:
         output: The file of the calibration.
         calibration: The calibration.
-        error: The expected calibration error of another calibration, which was fitted to four
-            fifths of the rows, on the others: 0 is perfect.
-        precision: The share of right pairs among those with a probability of 0.9 or more; NaN if
+        error: The expected calibration error, 0 for perfect, of a calibration fitted to four fifths
+            of the rows and measured on the rest.
+        precision: The share of correct pairs among those with a probability of 0.9 or more; NaN if
             there are none.
-        recall: The share of the right pairs that has such a probability.
+        recall: The share of the correct pairs that have such a probability.
     """
 
     output: Path
@@ -58,13 +58,14 @@ class CalibrationReport:
     def sentences(self) -> list[str]:
         """Return the report as sentences for people."""
         measured = (
-            "Fitted to four fifths of the rows, measured on the others: expected calibration error "
-            f"{self.error:.3f}"
+            "Expected calibration error, fitted to four fifths of the rows and measured on the "
+            f"rest: {self.error:.3f}"
         )
         if not math.isnan(self.precision):
             measured += (
-                f"; a least probability of {_STATED_PROBABILITY} keeps {self.recall:.1%} of the "
-                f"right pairs, and {self.precision:.1%} of what it keeps is right"
+                f"; pairs with a probability of {_STATED_PROBABILITY} or more include "
+                f"{self.recall:.1%} of the correct pairs, and {self.precision:.1%} of them are "
+                "correct"
             )
         languages = ", ".join(self.calibration.languages)
         return [measured, f"{self.calibration.pairs:,} pairs of {languages} -> {self.output}"]
@@ -80,27 +81,30 @@ def calibrate_model(
     seed: int = 0,
     loading: Mapping[str, Any] | None = None,
 ) -> CalibrationReport:
-    """Calibrate a model: turn the cosines of its vectors into probabilities.
-
-    ```python
-    report = calibrate_model("runs/mine", "dev.parquet")
-    print(report.error)
-    ```
+    """Calibrate a model: learn to turn its cosines into probabilities of translation.
 
     Args:
-        model: A folder, a Hub id, or the name of a packaged model.
-        pairs: Parallel text that the model was not trained on, as `load_parallel` reads it: 200
-            pairs of two languages at least.
-        output: The file to write, .json, which is replaced if it exists; None for the
-            `calibration.json` in the folder of the model.
-        columns: The columns of other names, by what they hold, such as `{"de": "Source"}`.
-        quoting: How the cells of CSV and TSV are quoted; None finds out.
-        seed: Decides which texts lose their translation.
-        loading: Arguments of `DocumentEmbedder.from_pretrained`.
+        model: A folder, a Hub id or the name of a packaged model.
+        pairs: Parallel text that the model was not trained on, as `load_parallel` reads it: at
+            least 200 pairs of two languages.
+        output: The file to write, .json, replaced if it exists. None writes `calibration.json` into
+            the folder of the model.
+        columns: Columns with other names, by what they contain, such as `{"de": "Source"}`.
+        quoting: How cells of CSV and TSV are quoted; None detects it.
+        seed: The seed for choosing texts that lose their translation.
+        loading: Arguments for `DocumentEmbedder.from_pretrained`.
 
     Raises:
-        TmdeError: A source or the model cannot be used, there are too few pairs, or the model is in
-            no folder and there is no `output`.
+        TmdeError: A source or the model can't be used, there are too few pairs, or there is no
+            `output` and the model is not in a folder.
+
+    Example:
+        ```python
+        from tmde import calibrate_model
+
+        report = calibrate_model("runs/mine", "dev.parquet")
+        print(report.error)
+        ```
     """
     path = calibration_file(model) if output is None else Path(output)
     target = checked_output(path, (".json",))

@@ -41,8 +41,8 @@ def needed_calibration(
         chosen = packaged or Calibration.from_pretrained(model, revision)
     else:
         raise TmdeError(
-            "Probabilities need a calibration: give calibration=FILE, a file that `tmde calibrate` "
-            "wrote for the model of these vectors"
+            "Probabilities need a calibration: pass calibration=FILE, written by `tmde calibrate` "
+            "for the model of these vectors"
         )
     if embedder is not None:
         chosen.check_embedder(embedder)
@@ -82,8 +82,8 @@ def warn_of_few(count: int, unit: str) -> None:
     """
     if count < FEWEST_PAIRS:
         logger.warning(
-            "Found only %s %s. Probabilities compare a pair with its neighbors, and are too high "
-            "below %d.",
+            "Found only %s %s. Probabilities compare a pair with its neighbors and are too high "
+            "with fewer than %d.",
             f"{count:,}",
             unit,
             FEWEST_PAIRS,

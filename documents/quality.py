@@ -47,7 +47,7 @@ class PairQuality:
     def __str__(self) -> str:
         """Return the counts and measures for people."""
         return (
-            f"{self.correct:,} of {self.gold:,} right pairs among {self.found:,}: precision "
+            f"{self.correct:,} of {self.gold:,} correct pairs among {self.found:,}: precision "
             f"{self.precision:.4f}, recall {self.recall:.4f}, F1 {self.f1:.4f}"
         )
 

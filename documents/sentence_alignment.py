@@ -68,59 +68,66 @@ def align_sentences(
     width: int = 20,
     means: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> list[Bead]:
-    """Return the cheapest alignment of two documents that keeps the order of both.
+    """Align the sentences of two documents, keeping their order.
 
-    The costs are similar to those of vecalign (Thompson & Koehn 2019, "Vecalign: Improved sentence
-    alignment in linear time and space", section 3.2). A bead of a and b sentences costs
-    (a + b) / 2 (1 - cos(x, y)), divided by the distance of x and of y to sentences of the other
-    document. So a text that is near to everything gains nothing by it. A sentence that is left
-    alone costs `skip`.
+    The alignment has the lowest total cost. Costs resemble those of vecalign (Thompson and Koehn,
+    2019, section 3.2): a bead of a and b sentences costs (a + b) / 2 (1 - cos(x, y)), divided by
+    the distances of x and y to sentences of the other document, so that a text near to everything
+    gains nothing. A sentence left alone costs `skip`.
 
-    What differs from vecalign:
+    Differences from vecalign:
 
-    - The factor is (a + b) / 2, where vecalign has a b: the vectors of many sentences are no
-      farther apart than those of a few.
-    - Distances to the other document are those to all its sentences and to some near ones; see
-      [`~tmde.documents.beads.BeadCosts`]. vecalign takes random ones.
-    - The vector of several sentences is the sum of theirs, where vecalign embeds them again as one
-      text. The sum changes more by a short sentence that does not belong to it.
-    - `skip` is a number. vecalign takes the first quintile of the costs of all pairs. But right
-      pairs are a fifth of all pairs in a document of five sentences, and a hundredth in one of a
-      hundred.
+    - The factor is (a + b) / 2 instead of a b: vectors of many sentences are no farther apart than
+      vectors of few.
+    - Distances to the other document use all its sentences and some near ones (see
+      [`~tmde.documents.beads.BeadCosts`]) instead of random ones.
+    - The vector of several sentences is the sum of their vectors; vecalign embeds the joined text.
+      The sum reacts more to a short sentence that does not belong.
+    - `skip` is a number. vecalign takes the first quintile of the costs of all pairs, but correct
+      pairs are a fifth of all pairs only in a document of five sentences.
     - The mean of both documents is subtracted from all vectors first, because the vectors of many
       encoders lie in a narrow cone.
-    - Each sentence beyond one on each side costs `merge`, because most beads are one to one.
-    - If lengths are known, the surprise at those of the two sides costs, too (Gale & Church 1993).
+    - Each sentence beyond one per side costs `merge`, because most beads are one to one.
+    - If lengths are known, an unlikely ratio of lengths adds a cost (Gale and Church, 1993).
 
-    The defaults were chosen on development documents.
+    The defaults were tuned on development documents.
 
-    Above 300 sentences the path is searched near that of a coarser pass, over means of two
-    neighboring vectors, as in vecalign. The band around it is made wider where the path touches its
-    edge. Time and memory grow with n + m, except for documents of which long parts have no
-    counterpart.
+    Above 300 sentences, the path is searched near that of a coarser pass over means of two
+    neighboring vectors, as in vecalign. The band widens where the path touches its edge. Time and
+    memory grow with n + m, unless long parts of a document have no counterpart.
 
     Args:
         first: The vectors of the n sentences, (n, d). n may be 0.
-        second: Those of the m sentences of the other document.
-        max_size: The most sentences of a bead, both sides together: 3 for 1-1, 1-2 and 2-1, 4 for
-            1-3, 2-2 and 3-1 as well.
-        skip: Above 0. The lower it is, the more sentences are left alone.
-        merge: 0 or more; the cost of each sentence of a bead beyond one on each side.
-        lengths: The characters of each sentence of the first document (n,), and of the second (m,).
-        length_weight: 0 or more; what one unit of surprise (-log of a probability, here at most 5)
-            costs.
-        width: The cells on each side of the coarser path.
-        means: The mean unit vector of sentences of many documents, (d,) of each side. It stands for
-            the sentences that a document of fewer than 20 lacks. Without it, scores of short
-            documents mean little: that of two documents of one sentence is 0, unless they are
-            equal.
+        second: The vectors of the m sentences of the other document.
+        max_size: The largest number of sentences in a bead, both sides together: 3 for 1-1, 1-2 and
+            2-1; 4 also for 1-3, 2-2 and 3-1.
+        skip: The cost of a sentence left alone, above 0. The lower it is, the more sentences are
+            left alone.
+        merge: The cost of each sentence beyond one per side, 0 or more.
+        lengths: The lengths in characters of the sentences of both documents, (n,) and (m,).
+        length_weight: The cost of one unit of surprise at the lengths (the negative log
+            probability, at most 5), 0 or more.
+        width: The number of cells to search on each side of the coarser path.
+        means: The mean unit vectors of sentences of many documents, (d,) per side. They fill up
+            documents of fewer than 20 sentences, whose scores would otherwise mean little: two
+            documents of one sentence would score 0 unless equal.
 
     Returns:
-        Beads in order; every sentence is in one.
+        Beads in order. Every sentence is in one.
 
     Raises:
-        TmdeError: Options out of range, arrays whose shapes do not fit, numbers that are not
-            finite.
+        TmdeError: An option is out of range, shapes do not fit, or numbers are not finite.
+
+    Example:
+        ```python
+        from tmde import DocumentEmbedder, align_sentences
+
+        embedder = DocumentEmbedder.from_pretrained()
+        german = embedder.encode(["Die Brücke ist zu.", "Morgen regnet es.", "Gute Nacht!"])
+        english = embedder.encode(["The bridge is closed.", "It will rain tomorrow."])
+        for bead in align_sentences(german, english):
+            print(bead)
+        ```
     """
     if max_size < 2 or not 0 < skip < np.inf:
         raise TmdeError(

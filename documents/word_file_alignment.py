@@ -26,10 +26,10 @@ class WordAlignmentReport:
     Attributes:
         output: The folder of the bag.
         before: Precision at 1, 5 and 10 before the alignment, by what was translated and how
-            translations were ranked, such as `words, CSLS`; {} if nothing was measured.
+            candidates were ranked, such as `words, CSLS`; {} if nothing was measured.
         after: The same after the alignment.
-        similarity: Pearson's correlation of cosines with judged similarities of words, `before` and
-            `after`, the number of `pairs`, and of those that were `left_out`; None without these.
+        similarity: Pearson's correlation of cosines with rated word similarities, `before` and
+            `after`, the number of `pairs`, and the number `left_out`; None without them.
     """
 
     output: Path
@@ -38,7 +38,7 @@ class WordAlignmentReport:
     similarity: dict[str, float] | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what `results.json` holds."""
+        """Return the content of `results.json`."""
         results: dict[str, Any] = {"before": self.before, "after": self.after}
         if self.similarity is not None:
             results["similarity"] = self.similarity
@@ -65,46 +65,48 @@ def align_word_files(
     seed: int = 42,
     max_words: int = 200_000,
 ) -> WordAlignmentReport:
-    """Align word vectors of two languages, and make them a bag of words.
+    """Align the word vectors of two languages and store them as a bag of words.
 
-    The alignments are MUSE (Conneau et al., 2018, arXiv 1710.04087) and multiCCA (Ammar et al.,
-    2016, arXiv 1602.01925). Words are lowercased.
-
-    ```python
-    report = align_word_files(
-        "wiki.de.vec", "wiki.en.vec", "runs/words", "de", "en", dictionary="de-en.txt"
-    )
-    embedder = DocumentEmbedder.from_pretrained("runs/words")
-    ```
+    The methods are MUSE (Conneau et al., 2018, arXiv 1710.04087) and multiCCA (Ammar et al., 2016,
+    arXiv 1602.01925). Words are lowercased.
 
     Args:
         source: The vectors of language A in fastText's text format, (n, d).
-        target: Those of language B, (m, d), which stay as they are.
-        output: The folder of the bag, a checkpoint; of the source mapped, as `CODE.vec`; and of
-            `results.json`.
-        language_a: The code of A's language.
-        language_b: The code of B's language.
-        dictionary: A file of two words a line, or `identical` for the words that both have; None
-            learns without one.
-        test: A dictionary to measure the translation of words with.
-        similarity: A file of pairs of words and one of their judged similarities, as in
-            SemEval-2017 Task 2.
-        sentences: Parallel rows, as `load_parallel` reads them: they give each word its idf, and
-            the translation of sentences is measured with them.
-        also: Files of vectors of further languages in the space of the target, by code, which join
-            the bag.
+        target: The vectors of language B, (m, d), which stay unchanged.
+        output: The folder to write: the bag (a checkpoint), the mapped source vectors `CODE.vec`,
+            and `results.json`.
+        language_a: The language code of A.
+        language_b: The language code of B.
+        dictionary: A file with two words per line, or `identical` for words that both languages
+            share. None learns without a dictionary.
+        test: A dictionary to measure word translation with.
+        similarity: A file of word pairs with their rated similarity, as in SemEval-2017 Task 2.
+        sentences: Parallel rows, as `load_parallel` reads them, for each word's idf and for
+            measuring sentence translation.
+        also: Vector files of further languages in the space of the target, by code, to add to the
+            bag.
         fit: `rotation` for MUSE, `cca` for multiCCA, which needs a dictionary.
-        refinements: The most rounds of mutual CSLS neighbors.
+        refinements: The largest number of refinement rounds with mutual CSLS neighbors.
         start: How to learn without a dictionary: `similarities` or `adversarial`; None for
             `similarities`.
-        epochs: The epochs of `adversarial`, 31,250 steps each; None for 5.
-        restarts: The runs of `adversarial` after the first; None for 1.
-        seed: The seed of learning without a dictionary.
-        max_words: Take only the first words of each language, which are the most frequent.
+        epochs: The number of epochs of `adversarial`, 31,250 steps each; None for 5.
+        restarts: The number of `adversarial` runs after the first; None for 1.
+        seed: The seed for learning without a dictionary.
+        max_words: Use only this many words per language, the most frequent ones.
 
     Raises:
-        TmdeError: A file or an argument cannot be used.
-        OSError: There is no such file.
+        TmdeError: A file or an argument can't be used.
+        OSError: A file does not exist.
+
+    Example:
+        ```python
+        from tmde import DocumentEmbedder, align_word_files
+
+        report = align_word_files(
+            "wiki.de.vec", "wiki.en.vec", "runs/words", "de", "en", dictionary="de-en.txt"
+        )
+        embedder = DocumentEmbedder.from_pretrained("runs/words")
+        ```
     """
     settings = _start_settings(dictionary, fit, start, epochs, restarts, seed)
     also = also or {}

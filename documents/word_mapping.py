@@ -112,8 +112,8 @@ def _named(
 def procrustes(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Return the orthogonal W (d, d) with the smallest `||W x - y||` over pairs of rows x and y.
 
-    It is `U V^T`, where `U S V^T` is the singular value decomposition of `Y^T X` (004, equation
-    4.2).
+    It is `U V^T`, where `U S V^T` is the singular value decomposition of `Y^T X` (Conneau, 2019,
+    equation 4.2).
 
     Args:
         source: The rows x, (p, d).
@@ -173,7 +173,7 @@ def refine(
     rounds: int = 5,
     fit_mapping: Callable[[np.ndarray, np.ndarray], np.ndarray] = procrustes,
 ) -> np.ndarray:
-    """Improve a mapping by fitting it to mutual CSLS neighbors (004, section 4.1.2).
+    """Improve a mapping by fitting it to mutual CSLS neighbors (Conneau, 2019, section 4.1.2).
 
     The neighbors are those among the 20,000 most frequent words.
 
@@ -210,7 +210,7 @@ def refine(
 
 
 def criterion(source: WordVectors, target: WordVectors, mapping: np.ndarray) -> float:
-    """Return how good a mapping is, which needs no dictionary (004, section 4.1.3).
+    """Return how good a mapping is, which needs no dictionary (Conneau, 2019, section 4.1.3).
 
     It is the mean cosine of the 10,000 most frequent source words to their CSLS translations among
     as many target words.
@@ -347,11 +347,11 @@ def align_adversarially(
 ) -> np.ndarray:
     """Return a mapping by which a discriminator cannot tell source words from target words.
 
-    It needs no dictionary (004, section 4.1). The discriminator is MUSE's: two hidden layers, input
-    dropout 0.1; five steps of it for one of the mapping, in batches of 32 words of each language;
-    SGD with decay 0.95 an epoch, halved where the [`criterion`] falls. The rate is 0.1 for the
-    discriminator and 0.5 for the mapping, which is left behind at 0.1. After each step of the
-    mapping, `W <- 1.1 W - 0.1 W W^T W` (equation 4.7).
+    It needs no dictionary (Conneau, 2019, section 4.1). The discriminator is MUSE's: two hidden
+    layers, input dropout 0.1; five steps of it for one of the mapping, in batches of 32 words of
+    each language; SGD with decay 0.95 an epoch, halved where the [`criterion`] falls. The rate is
+    0.1 for the discriminator and 0.5 for the mapping, which is left behind at 0.1. After each step
+    of the mapping, `W <- 1.1 W - 0.1 W W^T W` (equation 4.7).
 
     The vectors keep their relative lengths, which tell frequent words from rare ones, but get the
     mean square length d: at length 1, the discriminator's gradients at this rate are too small to

@@ -87,9 +87,10 @@ def translation_precision(
         target: Words of another, with vectors in the same space.
         dictionary: Row numbers (p, 2), see [`~tmde.documents.word_files.read_dictionary`]; each
             source word counts once.
-        scoring: `cosine`; `distance` for CSLS (004, equation 4.6), `2 cos(x, y) - r(x) - r(y)`,
-            with the mean cosines r to the ten nearest words of the other language; or `softmax` for
-            the inverted softmax (ISF) of Smith et al., 2017 (arXiv 1702.03859),
+        scoring: `cosine`; `distance` for CSLS (Conneau, 2019, equation 4.6),
+            `2 cos(x, y) - r(x) - r(y)`, with the mean cosines r to the ten nearest words of the
+            other language; or `softmax` for the inverted softmax (ISF) of Smith et al., 2017
+            (arXiv 1702.03859),
             `exp(30 cos(x, y)) / sum_n exp(30 cos(x_n, y))`, the probability that y translates back
             into x. In both, all words of the source count and not only the queries, so this is not
             [`~tmde.documents.ranks.target_ranks`].
@@ -134,7 +135,7 @@ def _log_sums(candidates: np.ndarray, source: np.ndarray) -> np.ndarray:
 def similarity_correlation(
     source: WordVectors, target: WordVectors, judged: ScoredWordPairs
 ) -> float:
-    """Return Pearson's correlation of cosines with judged similarities (004, section 4.1.4).
+    """Return the Pearson correlation of cosines with rated similarities (Conneau, 2019, 4.1.4).
 
     Args:
         source: The mapped words.

@@ -1,11 +1,4 @@
-"""Texts in, vectors out: `DocumentEmbedder` wraps any encoder of this package or of the Hub.
-
-from tmde.embedding import DocumentEmbedder
-
-# The model that comes with the package, a folder, or a Hub id.
-embedder = DocumentEmbedder.from_pretrained()
-vectors = embedder.encode(["Guten Tag", "Good day"])  # (2, d) float32
-"""
+"""`DocumentEmbedder` turns texts into vectors with any encoder of this package or of the Hub."""
 
 from __future__ import annotations
 
@@ -92,7 +85,7 @@ _GROUP_TEXTS = 4096
 _GROUP_CHARACTERS = 2**22
 _PROGRESS_BAR_FROM = 2000  # texts
 
-_SEVERAL_PROCESSES = "several processes embed one file by torchrun, see `tmde embed --help`"
+_SEVERAL_PROCESSES = "to embed a file with several processes, see `tmde embed --help`"
 # Arguments that only SentenceTransformer.encode takes: the value that changes nothing, which the
 # functions of sentence-transformers pass, and what to do instead of any other.
 _INSTEAD = {
@@ -100,23 +93,32 @@ _INSTEAD = {
     "chunk_size": (None, _SEVERAL_PROCESSES),
     "output_value": (
         "sentence_embedding",
-        "outputs of all tokens are embedder(embedder.preprocess(texts))['token_embeddings']",
+        "for token outputs, use embedder(embedder.preprocess(texts))['token_embeddings']",
     ),
 }
 
 
 @dataclass(frozen=True)
 class EncodeReport:
-    """What was read to embed some texts. The reports of two lists of texts can be added.
+    """Counts of what `encode` read. Two reports can be added.
 
     Attributes:
         texts: The number of texts.
-        tokens: The number of tokens given to the model, special tokens included, after truncation.
-        truncated: The number of texts of which something was cut off.
+        tokens: The number of tokens that the model read, special tokens included.
+        truncated: The number of texts that were truncated.
         longest: The number of tokens of the longest text **before** truncation.
         seconds: The wall-clock time.
-        split: The number of texts that became several inputs of the model.
-        pieces: The number of inputs of the model.
+        split: The number of texts that were split into several pieces.
+        pieces: The number of inputs of the model, whole texts included.
+
+    Example:
+        ```python
+        from tmde import DocumentEmbedder
+
+        embedder = DocumentEmbedder.from_pretrained()
+        vectors, report = embedder.encode_with_report(["Guten Tag", "Good day"])
+        print(f"{report.truncated} of {report.texts} texts were truncated")
+        ```
     """
 
     texts: int = 0
@@ -140,12 +142,12 @@ class EncodeReport:
 
 
 class EncodeOutput(NamedTuple):
-    """Vectors, and what was read to make them.
+    """Vectors and the report on their texts.
 
     Attributes:
-        vectors: (n, d) float32, a numpy array or a tensor; (d,) for a single string. In another
-            `precision`, see `encode`.
-        report: The report on these texts.
+        vectors: (n, d) float32, a numpy array or a tensor; (d,) for a single string. For other
+            types, see `precision` of `encode`.
+        report: The counts of what was read.
     """
 
     vectors: np.ndarray | torch.Tensor
@@ -199,60 +201,23 @@ def _takes_names_of_peer(method: _Method) -> _Method:
 class DocumentEmbedder(SentenceTransformer):
     """Turn texts into vectors with a model and its tokenizer.
 
-    The model is one of this package, such as a bag of subwords or the encoder of T-MDE, or any
-    encoder of transformers.
+    Open one with `from_pretrained`. The model is one of this package, such as a bag of subwords or
+    the encoder of T-MDE, or any encoder of transformers.
 
-    An embedder is a `SentenceTransformer` of sentence-transformers 6, and goes wherever one does.
-    It differs in how it encodes: batches hold a number of tokens instead of texts, a report says
-    what was truncated, long documents can be split, and a vector in `precision="int8"` or
-    `"uint8"` does not depend on the other texts. `output_value`, `pool` and `chunk_size` are not
-    supported.
+    An embedder is a `SentenceTransformer` (sentence-transformers 6) and works wherever one does.
+    Shared methods match it in name and result, with these differences: batches are sized in tokens
+    instead of texts, a report counts truncated texts, long documents can be split, and each vector
+    with `precision="int8"` or `"uint8"` has a scale of its own. `output_value`, `pool` and
+    `chunk_size` are not supported.
 
-    Args:
-        model: The model. Only the encoder of an encoder-decoder (T5, Marian, BART) is used, and
-            only the body of a model with a head.
-        tokenizer: Its tokenizer, fast or slow.
-        pooling: How the outputs of the tokens become one vector: `"cls"` takes the first output,
-            `"mean"` the average over the tokens. `"max"`, `"mean_sqrt_len_tokens"`,
-            `"weightedmean"` and `"lasttoken"` are those of sentence-transformers, as are several
-            joined by "+". Default: `"cls"` for the models of this package (position 0 is the
-            document embedding in every variant), `"mean"` for any other.
-        max_length: Longest input in tokens, special tokens included. Default: all that model and
-            tokenizer can take, and 750 for a model of the Hub if neither names a limit. A larger
-            number is lowered to what they can take.
-        long_documents: What happens to a text of more than `window` tokens. `"truncate"`: it is cut
-            off at `max_length`, counted in the report and warned of. `"chunk"`: it is cut into
-            overlapping windows of `window` tokens. `"sentences"`: it is split into sentences.
-            `"punctuation"`: it is split after every `.`, `!` and `?`. `"words"`: a text of more
-            than `window` words is cut into overlapping windows of so many words. Every other text
-            gets its plain vector. Yu et al. (2018) compare the last two: they split every text at
-            punctuation (`window=1`), and take windows of 128 words.
-        window: Tokens, special tokens included, up to which a text is not split. Default:
-            `max_length`. For `"words"`, words; default: 128.
-        stride: Tokens, or for `"words"` words, from the start of one window to that of the next.
-            Default: half of the text in a window. A sentence or a window of words longer than
-            `max_length` is cut into windows of tokens as well.
-        aggregation: How the vectors of a text's pieces become one: `"mean"`, `"max"` of each
-            element, or a fitted `SentenceDensity` (or the file of a saved one), whose weights the
-            mean is taken with.
-        prompt: Put before every text, and before every piece of a text that is split; its tokens
-            count in `window` and `max_length`. E5 was trained with "query: ".
-        prompts: Further prompts by name, which `encode(prompt_name=)` puts in its place. Those
-            named "query" and "document" are taken by `encode_query` and `encode_document`.
-            Default: `prompt` for both, and for documents one named "passage" or "corpus".
-        later_modules: The modules of sentence-transformers after the encoder: a Pooling, and
-            perhaps others such as Dense and Normalize. A `pooling` replaces the first of them.
-            Default: the pooling alone.
+    Example:
+        ```python
+        from tmde import DocumentEmbedder
 
-    Attributes:
-        max_length: The `max_length` that was asked for, within what model and tokenizer can take;
-            1,000,000,000 without a limit.
-        prompts: The prompts by name.
-
-    Raises:
-        TmdeError: The model is a name (`from_pretrained` takes names), there is no tokenizer, the
-            pooling is unknown, `max_length` leaves no room for text, settings for long documents
-            exclude each other or leave text out, or a density is of other vectors.
+        embedder = DocumentEmbedder.from_pretrained()
+        vectors = embedder.encode(["Das Haus ist alt.", "The house is old."])  # (2, 384) float32
+        print(embedder.similarity(vectors[0], vectors[1]))
+        ```
     """
 
     def __init__(
@@ -269,6 +234,50 @@ class DocumentEmbedder(SentenceTransformer):
         prompts: Mapping[str, str] | None = None,
         later_modules: Sequence[nn.Module] = (),
     ) -> None:
+        """Create an embedder from a loaded model and its tokenizer.
+
+        Args:
+            model: The loaded model. Of an encoder-decoder (T5, Marian, BART), only the encoder is
+                used; of a model with a head, only the body.
+            tokenizer: The model's tokenizer, fast or slow.
+            pooling: How token outputs become one vector: `"cls"` takes the first output, `"mean"`
+                averages over the tokens. `"max"`, `"mean_sqrt_len_tokens"`, `"weightedmean"`,
+                `"lasttoken"` and combinations joined by "+" work as in sentence-transformers.
+                Default: `"cls"` for the models of this package, `"mean"` for any other.
+            max_length: The longest input in tokens, special tokens included. Default: what model
+                and tokenizer can take; 750 for a model from the Hub that states no limit. A larger
+                value is lowered to that limit.
+            long_documents: What to do with a text of more than `window` tokens:
+
+                - `"truncate"`: cut it off at `max_length`, and warn.
+                - `"chunk"`: cut it into overlapping windows of `window` tokens.
+                - `"sentences"`: split it into sentences.
+                - `"punctuation"`: split it after every `.`, `!` and `?`. With `window=1`, this is
+                  the splitting of Yu et al. (2018).
+                - `"words"`: cut it into overlapping windows of `window` words, as Yu et al. (2018)
+                  do with 128 words.
+            window: The number of tokens, special tokens included, up to which a text is not split;
+                for `"words"`, the number of words. Default: `max_length`; 128 for `"words"`.
+            stride: The distance between the starts of two windows, in tokens, or in words for
+                `"words"`. Default: half a window. Sentences and windows of words that are longer
+                than `max_length` are cut into windows of tokens as well.
+            aggregation: How the vectors of the pieces become one: `"mean"`, `"max"` of each
+                element, or a mean weighted by a fitted `SentenceDensity` (the object, or the file
+                of a saved one).
+            prompt: Text to put before every text and every piece of a split text, such as "query: "
+                for E5. Its tokens count toward `window` and `max_length`.
+            prompts: Prompts by name, for `encode(prompt_name=...)`. `encode_query` and
+                `encode_document` use those named "query" and "document". Default: `prompt` for
+                both; for documents, a prompt named "passage" or "corpus" if there is one.
+            later_modules: The sentence-transformers modules after the encoder: a Pooling, possibly
+                followed by others such as Dense and Normalize. `pooling` replaces the first of
+                them. Default: the pooling alone.
+
+        Raises:
+            TmdeError: The model is a name (use `from_pretrained`), there is no tokenizer, the
+                pooling is unknown, `max_length` leaves no room for text, the settings for long
+                documents conflict, or a density was fitted to vectors of another size.
+        """
         if isinstance(model, str | os.PathLike):
             # SentenceTransformer takes a name here.
             raise TmdeError(
@@ -298,8 +307,8 @@ class DocumentEmbedder(SentenceTransformer):
             self.module_kwargs = {"0": ["language"]}
         if prompt and prompt == self._prompt_of_model:
             logger.warning(
-                f"prompt: found {prompt!r}, which this model puts before every text by itself; it "
-                "now reads it twice: leave the prompt out"
+                f"prompt: found {prompt!r}, which this model already puts before every text; the "
+                "model now reads it twice: leave the prompt out"
             )
         self.long_documents = long_documents
         self._window = window
@@ -378,48 +387,55 @@ class DocumentEmbedder(SentenceTransformer):
         similarity_fn_name: str | None = None,
         **model_kwargs: Any,
     ) -> DocumentEmbedder:
-        """Load model, tokenizer and modules from a folder or the Hub, ready to encode.
+        """Load a model with its tokenizer and modules from a folder or the Hub.
 
-        Vectors are those of `SentenceTransformer`: the modules of `modules.json` and the settings
-        beside it are followed. Those that can't be are refused.
+        Vectors match those of `SentenceTransformer`: modules and settings are read from
+        `modules.json` and the files beside it. Unsupported ones raise an error.
 
         Args:
-            path_or_hub_id: What `AutoModel.from_pretrained` takes; or `"default"` or
-                `"accurate"`, which come with the package (a folder of that name is `"./default"`).
-            pooling: See the class. Default: that of the model's `modules.json`. Another one
-                replaces it, and leaves the modules after it.
-            max_length: See the class. Default: the `max_seq_length` that the model states.
-            device: Default: an accelerator if there is one, as in sentence-transformers, else cpu.
-                With `device_map`, the model stays where that puts it.
-            dtype: The type of the weights, e.g. `torch.bfloat16` or `"bfloat16"`. Default: that of
-                the checkpoint; for `"accurate"` on a CPU with instructions for bfloat16, this
-                type, which is about three times as fast. Vectors are float32 in any case.
-            compile: Run the model by `torch.compile`, which takes up to a minute at the first batch
-                and needs a C++ compiler on a CPU. A bag gains nothing from it.
-            trust_remote_code: Passed on to `AutoModel` and `AutoTokenizer`.
-            revision: Passed on to `AutoModel` and `AutoTokenizer`.
-            token: Passed on to `AutoModel` and `AutoTokenizer`.
-            long_documents: See the class.
-            window: See the class.
-            stride: See the class.
-            aggregation: See the class.
-            prompt: See the class. Default: the default prompt of the model's
-                `config_sentence_transformers.json`; "" is none.
-            prompts: See the class. Those of the model's `config_sentence_transformers.json` are
-                added. Unless you give a `prompt`, "query" and "document" are "" where the model
-                has none of them, as in sentence-transformers.
-            truncate_dim: How many numbers of a vector are kept. Default: what the model's
-                `config_sentence_transformers.json` says, else all.
-            similarity_fn_name: "cosine", "dot", "euclidean" or "manhattan", for `similarity`.
-                Default: what the model's `config_sentence_transformers.json` says, else "cosine".
-            model_kwargs: Passed on to `AutoModel`.
+            path_or_hub_id: A folder, a Hub id, or the name of a packaged model, `"default"` or
+                `"accurate"`. Write `"./default"` for a folder of that name.
+            pooling: How token outputs become one vector, see the constructor. Default: the pooling
+                in the model's `modules.json`. Another one replaces it and keeps the modules after
+                it.
+            max_length: The longest input in tokens. Default: the model's `max_seq_length`.
+            device: The device, such as "cuda". Default: an accelerator if there is one, otherwise
+                the CPU. With `device_map`, the model stays where that places it.
+            dtype: The type of the weights, such as `"bfloat16"`. Default: that of the checkpoint.
+                `"accurate"` defaults to bfloat16 on a CPU with bfloat16 instructions, which is
+                about three times as fast. Vectors are float32 either way.
+            compile: Compile the model with `torch.compile`. The first batch then takes up to a
+                minute, and a CPU needs a C++ compiler. A bag gets no faster.
+            trust_remote_code: Run code from the model's repository.
+            revision: The branch, tag or commit on the Hub.
+            token: The Hub token for a private repository.
+            long_documents: What to do with texts longer than `window`, see the constructor.
+            window: The length up to which a text is not split, see the constructor.
+            stride: The distance between the starts of two windows, see the constructor.
+            aggregation: How the vectors of the pieces become one, see the constructor.
+            prompt: Text to put before every text; "" for none. Default: the default prompt in the
+                model's `config_sentence_transformers.json`.
+            prompts: Prompts by name, in addition to those of the model. Without a `prompt`, "query"
+                and "document" default to "", as in sentence-transformers.
+            truncate_dim: Keep this many leading numbers of each vector. Default: the model's
+                setting, or all.
+            similarity_fn_name: The measure of `similarity`: "cosine", "dot", "euclidean" or
+                "manhattan". Default: the model's setting, or "cosine".
+            model_kwargs: Further arguments for `AutoModel.from_pretrained`.
 
         Raises:
-            OSError: There is no such folder, the Hub is not reached, or the repository or a file of
-                it is missing.
-            TmdeError: A module or a setting of sentence-transformers can't be followed.
-            ValueError: transformers finds something wrong with the repository.
-            RuntimeError: There is no such device.
+            OSError: The folder, the repository or one of its files does not exist, or the Hub can't
+                be reached.
+            TmdeError: A sentence-transformers module or setting is not supported.
+            ValueError: transformers can't read the repository.
+            RuntimeError: The device does not exist.
+
+        Example:
+            ```python
+            from tmde import DocumentEmbedder
+
+            embedder = DocumentEmbedder.from_pretrained("default", long_documents="sentences")
+            ```
         """
         name = local_or_hub(path_or_hub_id, revision, token)
         hub_options = {
@@ -515,7 +531,7 @@ class DocumentEmbedder(SentenceTransformer):
 
     @property
     def arithmetic(self) -> str:
-        """The type of the numbers that the encoder computes with, such as "bfloat16"."""
+        """The type that the encoder computes in, such as "bfloat16"."""
         return str(self.dtype).removeprefix("torch.")
 
     @property
@@ -543,7 +559,7 @@ class DocumentEmbedder(SentenceTransformer):
 
     @property
     def pooling(self) -> str:
-        """The name of the pooling; several are joined by "+"."""
+        """The name of the pooling; several names are joined by "+"."""
         modes = self._pooling_module.pooling_mode
         return modes if isinstance(modes, str) else "+".join(modes)
 
@@ -561,7 +577,7 @@ class DocumentEmbedder(SentenceTransformer):
 
     @property
     def prompt(self) -> str:
-        """The prompt of calls that name no other; "" for none."""
+        """The prompt that `encode` uses by default; "" for none."""
         return self._resolve_prompt(None, None) or ""
 
     @property
@@ -574,15 +590,15 @@ class DocumentEmbedder(SentenceTransformer):
 
     @property
     def model_label(self) -> str:
-        """The name of a packaged model, or the folder or Hub id of another one."""
+        """The name of the packaged model, or the model's folder or Hub id."""
         path = str(self.model.name_or_path)
         return packaged_name(path) or path
 
     @property
     def languages(self) -> list[str] | None:
-        """The codes of the languages that the model knows; None if it does not say.
+        """The codes of the model's languages, from its configuration or its card.
 
-        They are those of its configuration, or of its model card.
+        None if neither lists any.
         """
         languages = getattr(self.model.config, "languages", None)
         return list(languages) if languages else languages_of_card(self.model)
@@ -596,12 +612,11 @@ class DocumentEmbedder(SentenceTransformer):
     def max_seq_length(self) -> int | None:
         """The longest input in tokens; None if there is no limit.
 
-        Set it to read less or, up to what model and tokenizer can take, more of a text. What
-        happens to longer texts is a matter of `long_documents`.
+        It can be set, up to what model and tokenizer can take. `long_documents` decides what
+        happens to longer texts.
 
         Raises:
-            TmdeError: The number is larger than what the model can take, or leaves no room for
-                text.
+            TmdeError: The value exceeds what the model can take, or leaves no room for text.
         """
         return None if self.max_length >= NO_LIMIT else self.max_length
 
@@ -619,12 +634,12 @@ class DocumentEmbedder(SentenceTransformer):
 
     @property
     def dimension(self) -> int:
-        """The length d of a vector."""
+        """The number d of numbers in a vector."""
         return cast(int, self.get_embedding_dimension())
 
     @property
     def needs_language(self) -> bool:
-        """Whether the model has a part for each language (NTDV, aligned), which `encode` names."""
+        """Whether `encode` needs `language`, because each language has an encoder of its own."""
         return bool(getattr(self.model, "needs_language_ids", False))
 
     @property
@@ -690,51 +705,55 @@ class DocumentEmbedder(SentenceTransformer):
         normalize: bool = False,
         language: str | Sequence[str] | None = None,
     ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
-        """Embed texts, as they are but for the prompt: no lower-casing.
+        """Embed texts.
 
-        A vector does not depend on the other texts of the call, nor on the size of batches (in
-        float32 to 1e-5). An empty text is a text: if the tokenizer adds no special token, the model
-        gets one end-of-sequence (else begin, else padding) token for it, so that its vector is
-        finite and not zero.
+        The vector of a text does not depend on the other texts of the call or on the batch size
+        (to 1e-5 in float32). Texts are not lowercased. An empty text gets a finite, nonzero vector.
 
         Args:
-            texts: n strings; or one string, which gives one vector. As in sentence-transformers,
-                the names `sentences` and `inputs` are taken as well.
+            texts: n strings, or one string. `sentences` and `inputs` are accepted as names too, as
+                in sentence-transformers.
             prompt_name: The name of one of `prompts`, put before every text.
-            prompt: Put before every text instead of the embedder's `prompt`; "" is none.
-            batch_size: The most texts of a batch, instead of `batch_tokens`; with both, whichever
-                is reached first.
-            show_progress_bar: Default: when this module's logger is at INFO or below, or when there
-                are more than 2,000 texts and stderr is a terminal.
-            precision: "float32", as for None; "int8" or "uint8" for 8 bits a number: each vector is
-                scaled by its own largest number, so that the cosine is kept and the length is not.
-                "ubinary" or "binary" for the signs alone, 8 of them in a byte. See
-                `tmde.embedding.quantization.quantized`; `similarity` takes such vectors too.
-            convert_to_numpy: False: return a list of n tensors on the model's device.
-            convert_to_tensor: Return a tensor on the model's device instead of a numpy array.
+            prompt: Text to put before every text instead of the embedder's `prompt`; "" for none.
+            batch_size: The largest number of texts in a batch, instead of `batch_tokens`. With
+                both, a batch ends at whichever limit comes first.
+            show_progress_bar: Whether to show progress. Default: if this module logs at INFO, or if
+                there are more than 2,000 texts and stderr is a terminal.
+            precision: The type of the returned numbers. "float32"; "int8" or "uint8" for one byte
+                per number, where each vector is scaled by its own largest number (this keeps
+                cosines, not lengths); "binary" or "ubinary" for one bit per number, its sign.
+                `similarity` takes all of them.
+            convert_to_numpy: False returns a list of n tensors on the model's device.
+            convert_to_tensor: Return one tensor on the model's device instead of a numpy array.
             device: Move the model there first. It stays there.
             normalize_embeddings: Scale each vector to Euclidean length 1.
-            truncate_dim: Keep the first numbers of a vector, before it is scaled to length 1 if
-                that is asked for; for models that were trained for it (Matryoshka). Default: the
-                `truncate_dim` of the embedder, by default all.
-            batch_tokens: The padded size of a batch, rows times longest row; for a bag, its tokens.
-                Default: what suits the model and the caches of the CPU, or 16,384 on an
-                accelerator.
-                A longer text is a batch of its own. Default: 4,096 on a CPU, else 16,384.
-            normalize: A shorter name of `normalize_embeddings`.
-            language: The code of the language of all texts, or one for each, of
-                `model.config.languages`; for a model that `needs_language`. Others embed all
-                languages alike; any code helps to find the ends of sentences if `long_documents`
-                is "sentences".
+            truncate_dim: Keep this many leading numbers of each vector, before scaling; for models
+                trained for it (Matryoshka embeddings). Default: the embedder's `truncate_dim`.
+            batch_tokens: The size of a batch in tokens, padding included: rows times the longest
+                row. A longer text is a batch of its own. Default: a size measured for the model on
+                a CPU, 16,384 on an accelerator.
+            normalize: A shorter name for `normalize_embeddings`.
+            language: The language code of all texts, or one code per text. Models with
+                `needs_language` require it. Otherwise, it only helps to find the ends of sentences
+                with `long_documents="sentences"`.
 
         Returns:
-            float32 (n, d) in the order of `texts`, or (d,) for one string; (0, d) for no texts. In
-            8 bits int8 or uint8 (n, d), and (n, d / 8), rounded up, for signs.
+            float32 (n, d) in the order of `texts`; (d,) for one string. int8 or uint8 (n, d), or
+            (n, d / 8) rounded up for binary vectors, with another `precision`.
 
         Raises:
-            TypeError: A text is not a string (index and type are named).
+            TypeError: A text is not a string. The message names its index and type.
             TmdeError: A text is not valid Unicode, a language is missing or unknown, or an argument
-                has a value that the model or the texts exclude.
+                is out of range for the model.
+
+        Example:
+            ```python
+            from tmde import DocumentEmbedder
+
+            embedder = DocumentEmbedder.from_pretrained()
+            vectors = embedder.encode(["Guten Tag", "Good day"], normalize_embeddings=True)
+            small = embedder.encode(["Guten Tag", "Good day"], precision="int8")
+            ```
         """
         vectors = self.encode_with_report(
             texts,
@@ -760,15 +779,25 @@ class DocumentEmbedder(SentenceTransformer):
     def encode_query(  # type: ignore[override]  # As `encode`.
         self, texts: str | Iterable[str], **arguments: Any
     ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
-        """Embed queries: as `encode`, with the prompt "query" of `prompts`.
+        """Embed search queries, with the prompt named "query".
 
         Args:
-            texts: See `encode`.
+            texts: The queries.
             arguments: Further arguments of `encode`. A `prompt` or `prompt_name` takes precedence.
 
         Raises:
-            TypeError: See `encode`.
-            TmdeError: See `encode`.
+            TypeError: A text is not a string.
+            TmdeError: As for `encode`.
+
+        Example:
+            ```python
+            from tmde import DocumentEmbedder
+
+            embedder = DocumentEmbedder.from_pretrained()
+            query = embedder.encode_query("Why is the bridge closed?")
+            documents = embedder.encode_document(["Die Brücke wird saniert.", "Es regnet."])
+            best = embedder.similarity(query, documents).argmax()
+            ```
         """
         return self._encode_with_role("query", texts, arguments)
 
@@ -776,15 +805,15 @@ class DocumentEmbedder(SentenceTransformer):
     def encode_document(  # type: ignore[override]  # As `encode`.
         self, texts: str | Iterable[str], **arguments: Any
     ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
-        """Embed documents: as `encode`, with the prompt "document" of `prompts`.
+        """Embed documents for search, with the prompt named "document".
 
         Args:
-            texts: See `encode`.
+            texts: The documents.
             arguments: Further arguments of `encode`. A `prompt` or `prompt_name` takes precedence.
 
         Raises:
-            TypeError: See `encode`.
-            TmdeError: See `encode`.
+            TypeError: A text is not a string.
+            TmdeError: As for `encode`.
         """
         return self._encode_with_role("document", texts, arguments)
 
@@ -811,26 +840,29 @@ class DocumentEmbedder(SentenceTransformer):
         prompt_name: str | None = None,
         **options: Unpack[VectorOptions],
     ) -> EncodeOutput:
-        """Embed texts as `encode` does, and report what was read.
+        """Embed texts as `encode` does, and also return a report.
 
         Args:
-            texts: See `encode`, as for all other arguments.
-            convert_to_tensor: See `encode`.
-            language: See `encode`.
-            show_progress_bar: See `encode`.
-            device: See `encode`.
-            prompt: See `encode`.
-            prompt_name: See `encode`.
-            options: Further arguments of `encode`, which decide how vectors are made.
+            texts: The texts, or one text.
+            convert_to_tensor: Return a tensor instead of a numpy array.
+            language: The language of the texts, see `encode`.
+            show_progress_bar: Whether to show progress, see `encode`.
+            device: Move the model there first.
+            prompt: Text to put before every text, see `encode`.
+            prompt_name: The name of a prompt, see `encode`.
+            options: Further arguments of `encode`, such as `batch_tokens` and `normalize`.
 
         Raises:
-            TypeError: See `encode`.
-            TmdeError: See `encode`.
+            TypeError: A text is not a string.
+            TmdeError: As for `encode`.
 
         Example:
             ```python
-            vectors, report = embedder.encode_with_report(texts)
-            print(f"{report.truncated} of {report.texts} texts were truncated")
+            from tmde import DocumentEmbedder
+
+            embedder = DocumentEmbedder.from_pretrained()
+            vectors, report = embedder.encode_with_report(["Guten Tag", "Good day"])
+            print(f"{report.tokens} tokens in {report.seconds:.2f} s")
             ```
         """
         if device is not None:
@@ -941,28 +973,33 @@ class DocumentEmbedder(SentenceTransformer):
         raise TmdeError(f"start_multi_process_pool: encode() takes no pool; {_SEVERAL_PROCESSES}")
 
     def __call__(self, batch: Mapping[str, Any], column: str = "text", **options: Any) -> Any:
-        """Return the vectors of rows of a dataset, as `embed_batch` does.
+        """Embed the rows of a dataset, as `embed_batch` does.
 
-        A batch of tensors is that of a trainer, and goes through the modules as in
+        A batch of tensors comes from a trainer: it goes through the modules, as in
         `SentenceTransformer`.
 
         Args:
-            batch: See `embed_batch`.
-            column: See `embed_batch`.
-            options: See `embed_batch`.
+            batch: Rows by column, or one row.
+            column: The column of the texts.
+            options: Arguments of `encode`.
 
         Raises:
-            TypeError: The argument is no batch of a dataset.
+            TypeError: The argument is not a batch of a dataset.
 
         Example:
             ```python
+            from datasets import Dataset
+            from tmde import DocumentEmbedder
+
+            embedder = DocumentEmbedder.from_pretrained()
+            rows = Dataset.from_dict({"text": ["Guten Tag", "Good day"]})
             rows = rows.map(embedder, batched=True)
             ```
         """
         if not isinstance(batch, Mapping):
             raise TypeError(
                 f"batch: found {type(batch).__name__}, expected rows by column, as Dataset.map "
-                "gives them; texts are embedded by encode()"
+                "passes them; to embed texts, use encode()"
             )
         if isinstance(batch.get("input_ids"), torch.Tensor):
             return super().__call__(batch, **options)
@@ -971,18 +1008,23 @@ class DocumentEmbedder(SentenceTransformer):
     def embed_batch(
         self, batch: Mapping[str, Any], column: str = "text", **options: Any
     ) -> dict[str, Any]:
-        """Return the vectors of some rows of a dataset as a column `embedding`, for `datasets`.
+        """Add a column `embedding` to a dataset: the function for `Dataset.map`.
 
         Args:
-            batch: Rows by column; or one row.
+            batch: Rows by column, or one row.
             column: The column of the texts.
             options: Arguments of `encode`.
 
         Raises:
-            TmdeError: There is no such column, or see `encode`.
+            TmdeError: The column does not exist, or as for `encode`.
 
         Example:
             ```python
+            from datasets import Dataset
+            from tmde import DocumentEmbedder
+
+            embedder = DocumentEmbedder.from_pretrained()
+            rows = Dataset.from_dict({"body": ["Guten Tag", "Good day"]})
             options = {"column": "body", "normalize": True}
             rows = rows.map(embedder.embed_batch, batched=True, fn_kwargs=options)
             ```
@@ -1009,38 +1051,40 @@ class DocumentEmbedder(SentenceTransformer):
         batch_size: int = 32,
         **options: Any,
     ) -> list[str]:
-        """Turn vectors back into text, with the decoder of a model that has one, such as T-MDE.
+        """Turn vectors back into text, if the model has a decoder, as T-MDE does.
 
-        The text shows what a vector holds: topic and names come back more often than wording.
+        The text shows what a vector stores: topic and names survive more often than wording.
 
         Args:
-            embeddings: (n, d) as `encode` returns them by default, neither normalized nor
-                quantized nor truncated; or one vector (d,).
-            language: The code of the language to write, one of the model's pivot languages.
-                Default: the only one.
-            max_new_tokens: The longest text, in tokens.
+            embeddings: Vectors (n, d) or one vector (d,), as `encode` returns them by default:
+                not normalized, quantized or truncated.
+            language: The code of the output language, one of the model's pivot languages. Default:
+                the only pivot language.
+            max_new_tokens: The longest output in tokens.
             num_beams: The width of the beam search.
-            batch_size: The vectors that are decoded together.
-            options: Further arguments of `generate` in transformers.
+            batch_size: The number of vectors to decode together.
+            options: Further arguments for transformers' `generate`.
 
         Returns:
-            A text for each vector.
+            One text for each vector.
 
         Raises:
-            TmdeError: The model has no decoder, or was not opened from a folder or the Hub; the
-                language is none that it writes; or the vectors have another width or type.
+            TmdeError: The model has no decoder or was not loaded from a folder or the Hub, it does
+                not write the language, or the vectors have another width or type.
 
         Example:
             ```python
+            from tmde import DocumentEmbedder
+
             embedder = DocumentEmbedder.from_pretrained("runs/tmde")
             vector = embedder.encode("Die Brücke ist gesperrt.")
-            embedder.decode(vector, "en")  # a list with one text
+            (text,) = embedder.decode(vector, "en")
             ```
         """
         if not self.model.name_or_path:
             raise TmdeError(
                 "decode: found a model without a folder; open the embedder with "
-                "DocumentEmbedder.from_pretrained(folder), because the decoder is there"
+                "DocumentEmbedder.from_pretrained(folder), which contains the decoder"
             )
         revision = getattr(self.model.config, "_commit_hash", None)
         model = open_decoder(self.model.name_or_path, revision)
@@ -1062,25 +1106,28 @@ class DocumentEmbedder(SentenceTransformer):
     def similarity(
         self, embeddings1: Embeddings, embeddings2: Embeddings, *, precision: str | None = None
     ) -> torch.Tensor:
-        """Return the similarity of all vectors of one list to all of another, (n, m).
+        """Return the similarity of every vector in one list to every vector in another, (n, m).
 
-        The measure is `similarity_fn_name`, by default the cosine. Vectors in 8 bits or 1 bit count
-        as directions of length 1. The cosine of two vectors of signs is `1 - 2 h / d`, with h the
-        number of signs that differ (the Hamming distance). One side may be float32: queries in
-        full precision find more among documents in 1 bit.
+        The measure is `similarity_fn_name`, the cosine by default. Quantized vectors are scaled to
+        length 1. The cosine of two binary vectors is `1 - 2 h / d`, where h is their Hamming
+        distance. One side may be float32: float32 queries retrieve binary documents better than
+        binary queries do.
 
         Args:
             embeddings1: (n, d), or one vector (d,).
             embeddings2: (m, d), or one vector (d,).
-            precision: The `precision` with which `encode` made vectors that are int8 or uint8. It
-                is needed for signs, and for vectors cut by `truncate_dim`.
+            precision: The `precision` that int8 or uint8 vectors were encoded with. It is required
+                for binary vectors, and for vectors cut by `truncate_dim`.
 
         Raises:
-            TmdeError: The vectors differ in width, or the precision has to be given.
+            TmdeError: The vectors differ in width, or `precision` is required.
 
         Example:
             ```python
-            documents = embedder.encode(texts, precision="ubinary")
+            from tmde import DocumentEmbedder
+
+            embedder = DocumentEmbedder.from_pretrained()
+            documents = embedder.encode(["Die Brücke ist zu.", "Es regnet."], precision="ubinary")
             query = embedder.encode_query("Why is the bridge closed?")
             scores = embedder.similarity(query, documents, precision="ubinary")
             ```
@@ -1091,15 +1138,15 @@ class DocumentEmbedder(SentenceTransformer):
     def similarity_pairwise(
         self, embeddings1: Embeddings, embeddings2: Embeddings, *, precision: str | None = None
     ) -> torch.Tensor:
-        """Return the similarity of each vector to the one at the same place of another list, (n,).
+        """Return the similarity of the vectors at the same position in two lists, (n,).
 
         Args:
             embeddings1: (n, d).
             embeddings2: (n, d).
-            precision: See `similarity`.
+            precision: The `precision` of quantized vectors, see `similarity`.
 
         Raises:
-            TmdeError: The vectors differ in width or number, or the precision has to be given.
+            TmdeError: The vectors differ in width or number, or `precision` is required.
         """
         first, second = restored_vectors(embeddings1, embeddings2, precision, self.dimension)
         if first.ndim == second.ndim == 2 and len(first) != len(second):
@@ -1111,6 +1158,45 @@ class DocumentEmbedder(SentenceTransformer):
 
     # ---- Saving
 
+    def save_pretrained(
+        self,
+        path: str | os.PathLike[str],
+        model_name: str | None = None,
+        create_model_card: bool = True,
+        train_datasets: list[str] | None = None,
+        safe_serialization: bool = True,
+    ) -> None:
+        """Save model, tokenizer, modules and prompts in a folder.
+
+        `DocumentEmbedder`, `SentenceTransformer` and `AutoModel` open the folder and compute the
+        same vectors. A `max_seq_length` below the tokenizer's limit is stored in the tokenizer.
+        Settings for long documents are not stored: pass them to `from_pretrained` again.
+
+        The card of a model loaded from a folder or the Hub is copied with its license. After
+        `SentenceTransformerTrainer`, the card is a new one of sentence-transformers with that
+        license.
+
+        Args:
+            path: The folder, created if missing. Files of an earlier save are replaced.
+            model_name: The name of the model in a new card.
+            create_model_card: Whether to copy or write a card.
+            train_datasets: Not used.
+            safe_serialization: Not used: weights are always saved as safetensors.
+
+        Raises:
+            TmdeError: The path is a file.
+
+        Example:
+            ```python
+            from tmde import DocumentEmbedder
+
+            embedder = DocumentEmbedder.from_pretrained()
+            embedder.save_pretrained("my-embedder")
+            same = DocumentEmbedder.from_pretrained("my-embedder")
+            ```
+        """
+        self.save(path, model_name, create_model_card, train_datasets, safe_serialization)
+
     def save(
         self,
         path: str | os.PathLike[str],
@@ -1119,21 +1205,14 @@ class DocumentEmbedder(SentenceTransformer):
         train_datasets: list[str] | None = None,
         safe_serialization: bool = True,
     ) -> None:
-        """Save model, tokenizer, modules and prompts in a folder that gives the same vectors.
-
-        `save_pretrained` and `push_to_hub` call this. `from_pretrained` opens the folder,
-        `SentenceTransformer` and `AutoModel` too. A `max_seq_length` that is shorter than the
-        tokenizer's is stored in the tokenizer; a bag has no limit when it is opened again. The card
-        of a model that was loaded from a folder or the Hub, with its license, is copied; after
-        `SentenceTransformerTrainer` it is a new one of sentence-transformers, with that license.
-        Settings for long documents are not stored: give them to `from_pretrained` again.
+        """Do what `save_pretrained` does; sentence-transformers calls it by this name too.
 
         Args:
-            path: The folder, made if missing. Files of an earlier save are replaced.
+            path: The folder, created if missing.
             model_name: The name of the model in a new card.
-            create_model_card: Whether a card is copied or written.
+            create_model_card: Whether to copy or write a card.
             train_datasets: Not used.
-            safe_serialization: Not used: weights are saved as safetensors.
+            safe_serialization: Not used.
 
         Raises:
             TmdeError: The path is a file.
@@ -1167,25 +1246,35 @@ class DocumentEmbedder(SentenceTransformer):
         show_progress_bar: bool | None = None,
         **options: Unpack[VectorOptions],
     ) -> Iterator[np.ndarray | torch.Tensor]:
-        """Embed a stream in flat memory: read `chunk_size` texts, yield their vectors, in order.
+        """Embed a stream of texts in constant memory, chunk by chunk.
 
-        Truncation is warned of once, at the end.
+        If texts were truncated, one warning follows at the end.
 
         Args:
-            texts: Any number of strings.
-            chunk_size: The number of texts read at once.
-            convert_to_tensor: See `encode`.
+            texts: The texts, in any number.
+            chunk_size: The number of texts to read at once.
+            convert_to_tensor: Yield tensors instead of numpy arrays.
             total: The number of texts, if known, for the progress bar.
-            language: See `encode`; the codes are read in step with the texts.
-            show_progress_bar: See `encode`.
-            options: Further arguments of `encode`, which decide how vectors are made.
+            language: One language code for all texts, or an iterable with one code per text.
+            show_progress_bar: Whether to show progress, see `encode`.
+            options: Further arguments of `encode`, such as `batch_tokens` and `normalize`.
 
         Yields:
-            (texts, d) of at most `chunk_size` texts.
+            The vectors of at most `chunk_size` texts, in order.
 
         Raises:
-            TypeError: `texts` is one string, or see `encode`.
-            TmdeError: See `encode`.
+            TypeError: `texts` is one string, or a text is not a string.
+            TmdeError: As for `encode`.
+
+        Example:
+            ```python
+            from tmde import DocumentEmbedder
+
+            embedder = DocumentEmbedder.from_pretrained()
+            texts = (f"Sentence number {number}." for number in range(10_000))
+            for vectors in embedder.encode_iter(texts, chunk_size=4096):
+                print(vectors.shape)
+            ```
         """
         outputs = self.encode_iter_with_reports(
             texts,
@@ -1212,23 +1301,23 @@ class DocumentEmbedder(SentenceTransformer):
         show_progress_bar: bool | None = None,
         **options: Unpack[VectorOptions],
     ) -> Generator[EncodeOutput, None, None]:
-        """Embed a stream as `encode_iter` does, and report what was read for each chunk.
+        """Embed a stream as `encode_iter` does, with a report on each chunk.
 
         Args:
-            texts: See `encode_iter`, as for all other arguments.
-            chunk_size: See `encode_iter`.
-            convert_to_tensor: See `encode`.
-            total: See `encode_iter`.
-            language: See `encode_iter`.
-            show_progress_bar: See `encode`.
-            options: See `encode_iter`.
+            texts: The texts, in any number.
+            chunk_size: The number of texts to read at once.
+            convert_to_tensor: Yield tensors instead of numpy arrays.
+            total: The number of texts, if known, for the progress bar.
+            language: One language code for all texts, or an iterable with one code per text.
+            show_progress_bar: Whether to show progress, see `encode`.
+            options: Further arguments of `encode`, such as `batch_tokens` and `normalize`.
 
         Yields:
-            The vectors (texts, d) of a chunk, and the report on it; reports can be added.
+            The vectors (texts, d) of a chunk and the report on it.
 
         Raises:
-            TypeError: See `encode_iter`.
-            TmdeError: See `encode`.
+            TypeError: `texts` is one string, or a text is not a string.
+            TmdeError: As for `encode`.
         """
         if isinstance(texts, str):
             raise TypeError(
@@ -1463,7 +1552,7 @@ class DocumentEmbedder(SentenceTransformer):
             logger.warning(
                 f"{report.truncated:,} of {report.texts:,} texts were longer than "
                 f"{self.max_length:,} tokens and were truncated (longest {report.longest:,} "
-                "tokens); what lies beyond is not in their vectors. Embed them whole with "
+                "tokens); their vectors ignore the rest. Embed them whole with "
                 "long_documents='chunk' or 'sentences', or raise max_length if the model can take "
                 "more"
             )

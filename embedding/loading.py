@@ -71,7 +71,7 @@ def _reason_of(error: Exception) -> str:
     if isinstance(error, _ERRORS_WITH_A_REASON) and not is_recursion:
         return message
     kind = type(error).__name__
-    return f"damaged or cut off? Copy or download it again ({kind}: {message})"
+    return f"damaged or truncated? Copy or download it again ({kind}: {message})"
 
 
 def local_or_hub(

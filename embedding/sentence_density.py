@@ -25,34 +25,34 @@ _NUM_FOLDS = 5
 
 @dataclass(eq=False)
 class SentenceDensity:
-    """Kernel density of sentence vectors, and weights `b / (b + P(s))` (Gong et al., 2021, eq. 3).
+    """Weight sentences by rarity: `b / (b + P(s))` (Gong et al., 2021, eq. 3).
 
-    As in section 10.2 of the paper, a principal component analysis reduces vectors to 16
-    dimensions, the kernel is a tophat (a density is a count of neighbors within the bandwidth),
-    the bandwidth is chosen by 5-fold cross-validation, and b is half of the mean density of the
-    fitted sentences. A sentence of mean density weighs 1/3, one without any neighbor 1, boilerplate
-    nearly 0.
+    P is a kernel density of the sentence vectors. A sentence of mean density weighs 1/3, a sentence
+    without neighbors 1, and boilerplate nearly 0. As in section 10.2 of the paper, a principal
+    component analysis reduces the vectors to 16 dimensions, the kernel is a tophat (the density
+    counts neighbors within the bandwidth), 5-fold cross-validation chooses the bandwidth, and b is
+    half the mean density of the fitted sentences.
 
-    Cross-validation maximizes the likelihood of held-out sentences, with two changes. A tophat
-    gives no density at all to a sentence without neighbors, so that a single one would rule out
-    every bandwidth but the widest. Therefore the bandwidth is chosen for a gaussian and multiplied
-    by the ratio of the two kernels' canonical bandwidths (Marron & Nolan 1988), 3.95 in 16
-    dimensions. And the likelihood of equal sentences grows without limit as the bandwidth falls.
-    Therefore 20 bandwidths are tried, from the lower decile of the distances between a sentence and
-    the nearest other that differs to the median of all distances (for a gaussian, over the square
-    root of the dimensions).
+    Cross-validation differs from the paper in two ways. A tophat gives a sentence without neighbors
+    no density, and one such sentence would rule out every bandwidth except the widest. Therefore
+    the bandwidth is chosen for a Gaussian and converted by the ratio of the two kernels' canonical
+    bandwidths (Marron and Nolan, 1988), 3.95 in 16 dimensions. Second, the likelihood of repeated
+    sentences grows without limit as the bandwidth falls. Therefore only 20 bandwidths are tried:
+    from the lower decile of the distances to the nearest different sentence, up to the median of
+    all distances (for a Gaussian, divided by the square root of the dimensions).
 
     Args:
-        components: Dimensions after the analysis; fewer if there are fewer dimensions or sentences.
+        components: The number of dimensions after the principal component analysis; fewer if there
+            are fewer dimensions or sentences.
         kernel: `"tophat"` or `"gaussian"`.
-        bandwidth: The radius of the tophat or the standard deviation of the gaussian, in the units
-            of the vectors. None: it is chosen.
-        sample: The number of sentences, drawn at random, to fit to. The time of `weights` grows
-            with it.
-        seed: The seed of that draw, and of the folds.
+        bandwidth: The radius of the tophat or the standard deviation of the Gaussian, in the units
+            of the vectors. None chooses it by cross-validation.
+        sample: The number of randomly drawn sentences to fit to. `weights` takes longer the more
+            there are.
+        seed: The seed of the sample and of the folds.
 
     Attributes:
-        bandwidth_: The bandwidth that is used.
+        bandwidth_: The bandwidth in use.
         mean_: The mean of the sample, (d,) float64.
         axes_: The principal axes, (components, d) float64, orthonormal.
         points_: The reduced sample, (sample, components) float64.
@@ -63,8 +63,13 @@ class SentenceDensity:
 
     Example:
         ```python
-        density = SentenceDensity().fit(sentence_vectors)  # (n, d)
-        weights = density.weights(sentence_vectors)  # (n,), near 0 for boilerplate
+        import numpy as np
+
+        from tmde import SentenceDensity
+
+        vectors = np.random.default_rng(0).normal(size=(500, 32))  # those of 500 sentences
+        density = SentenceDensity().fit(vectors)
+        weights = density.weights(vectors)  # (500,), near 0 for boilerplate
         ```
     """
 
@@ -172,7 +177,7 @@ class SentenceDensity:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SentenceDensity:
-        """Return the density of which `to_arrays` gave the arrays."""
+        """Return the density that `to_arrays` described."""
         density = cls()
         settings = [field.name for field in fields(cls)]
         for name in (*settings, "mean_", "axes_", "points_", "bandwidth_", "log_b_"):

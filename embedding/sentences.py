@@ -20,21 +20,19 @@ _LINE_BLOCK = 4096
 
 
 def split_sentences(text: str, language: str | None = None) -> list[str]:
-    """Return the sentences of a document, in order, by the rules of the library `sentencex`.
+    """Split a document into sentences with the library `sentencex`.
 
-    Line breaks end a sentence, because documents have them between paragraphs, headings and list
-    items. Text that is wrapped at a fixed width should be unwrapped first.
+    Line breaks end a sentence, because they separate paragraphs, headings and list items. Unwrap
+    text that is wrapped at a fixed width first.
 
     Args:
         text: A document of any length.
-        language: The code of its language (ISO 639-1), for its abbreviations; `sentencex` falls
-            back to a related language. With None, a sentence ends where the rules of German,
-            English, Spanish, French and Italian all say so, so that neither "z. B." nor
-            "M. Dupont" is cut in two.
+        language: The language code (ISO 639-1), for its abbreviations; `sentencex` falls back to a
+            related language. With None, a sentence ends where the rules of German, English,
+            Spanish, French and Italian agree, so neither "z. B." nor "M. Dupont" is split.
 
     Returns:
-        Non-empty strings without white space around. Together they hold every other character of
-        the text.
+        The sentences in order, stripped of surrounding white space. No other character is lost.
     """
     languages = SPLITTER_LANGUAGES if language is None else (language,)
     sentences = []

@@ -159,8 +159,8 @@ def _transformer_settings(name: str, hub_options: dict[str, Any]) -> dict[str, A
 
 def _refusal(source: str, found: str, expected: str) -> TmdeError:
     return TmdeError(
-        f"{source}: found {found}, expected {expected}; DocumentEmbedder would give other vectors "
-        "than SentenceTransformer, so open this model by SentenceTransformer"
+        f"{source}: found {found}, expected {expected}; DocumentEmbedder would compute other "
+        "vectors than SentenceTransformer, so open this model with SentenceTransformer"
     )
 
 

@@ -34,30 +34,36 @@ __all__ = ["TmdeVectorizer"]
 
 # scikit-learn has no types.
 class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Turn texts into the vectors of a `DocumentEmbedder`, as a transformer of scikit-learn.
+    """Embed texts as a step of a scikit-learn `Pipeline`.
 
-    It takes what `TfidfVectorizer` takes, in its place in a `Pipeline`. It learns nothing from the
-    texts, so `fit` is not needed. The model is loaded when it is first used, and shared by copies
-    with the same settings. A pickle holds the name of the model, not its weights.
+    It replaces `TfidfVectorizer` and takes the same texts. It learns nothing from them, so `fit` is
+    optional. The model is loaded at first use and shared by copies with the same settings. A pickle
+    stores the name of the model, not its weights.
 
     Args:
-        model: A folder or a Hub id. Default: the model that comes with the package.
-        pooling: `"cls"` or `"mean"`. Default: that of the model.
-        long_documents: `"truncate"`, `"chunk"`, `"sentences"`, `"punctuation"` or `"words"`; see
-            `DocumentEmbedder`, as for `max_length` and `prompt`.
-        batch_size: The most texts of a batch. Default: as many as fit into the batches of
-            `DocumentEmbedder`.
-        max_length: Longest input in tokens. Default: all that the model can take.
-        prompt: Put before every text. Default: the one that the model carries.
+        model: A folder, a Hub id or the name of a packaged model. Default: the default model of the
+            package.
+        pooling: `"cls"` or `"mean"`. Default: the model's pooling.
+        long_documents: What to do with long texts: `"truncate"`, `"chunk"`, `"sentences"`,
+            `"punctuation"` or `"words"`, see `DocumentEmbedder`.
+        batch_size: The largest number of texts in a batch. Default: batches are sized in tokens.
+        max_length: The longest input in tokens. Default: the model's limit.
+        prompt: Text to put before every text. Default: the model's prompt.
         normalize: Whether to scale each vector to length 1.
-        device: Default: cuda, else mps, else cpu.
-        truncate_dim: Keep only so many numbers from the beginning of each vector; for models that
-            were trained for it.
+        device: The device. Default: cuda, otherwise mps, otherwise cpu.
+        truncate_dim: Keep this many leading numbers of each vector; for models trained for it
+            (Matryoshka embeddings).
 
     Example:
         ```python
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+
+        from tmde import TmdeVectorizer
+
         pipeline = make_pipeline(TmdeVectorizer(), LogisticRegression())
-        search = GridSearchCV(pipeline, {"tmdevectorizer__long_documents": ["truncate", "chunk"]})
+        pipeline.fit(["The cat sleeps.", "Stocks fell sharply."], ["animals", "money"])
+        print(pipeline.predict(["Der Hund schläft."]))
         ```
     """
 
@@ -84,28 +90,28 @@ class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.truncate_dim = truncate_dim
 
     def fit(self, X: Iterable[str], y: object = None) -> TmdeVectorizer:
-        """Load the model, so that a wrong setting is noticed now. Nothing is learned.
+        """Load the model, so that wrong settings fail early. Nothing is learned.
 
         Args:
-            X: Texts.
+            X: The texts.
             y: Ignored.
 
         Raises:
-            TmdeError: `X` is no list of texts, or as `DocumentEmbedder.from_pretrained`.
+            TmdeError: `X` is not a list of texts, or as for `DocumentEmbedder.from_pretrained`.
         """
         _check_texts(X)
         self._embedder().encode([], truncate_dim=self.truncate_dim)
         return self
 
     def transform(self, X: Iterable[str]) -> np.ndarray:
-        """Return the vectors of texts, (n, d) float32; d is `truncate_dim` if that is given.
+        """Return the vectors of texts, (n, d) float32; d is `truncate_dim` if it is set.
 
         Args:
             X: n strings: a list, an array, a column of a table, or any other iterable.
 
         Raises:
             TypeError: A text is not a string.
-            TmdeError: `X` is no list of texts.
+            TmdeError: `X` is not a list of texts.
         """
         _check_texts(X)
         vectors = self._embedder().encode(

@@ -27,7 +27,7 @@ def evaluate_alignment(
     k: int = 4,
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Measure the recall of the known pairs of translations (Buck & Koehn 2016; 003, section 6).
+    """Measure the recall of known translations (Buck and Koehn, 2016; Gong et al., 2021).
 
     Within each collection, the pair of the best score is taken, then the best of those left, and so
     on (see [`~tmde.documents.alignment.align_documents`]). A margin looks for neighbors within the

@@ -58,28 +58,28 @@ def evaluate_captions(
     seeds: Sequence[int] = (0, 1, 2),
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Measure how well images are found by captions, and captions by images (004, section 3.1.2).
+    """Measure how well captions find images and images find captions (Conneau, 2019).
 
-    Two linear maps, of the vectors of captions and of the features of images, are trained by a
-    ranking loss. The epoch with the best sum of recalls on dev is tested. The test images are
-    searched in folds of exactly 1,000, as they come, and those behind the last full fold are left
-    out; fewer than 1,000 images are one fold. An image is found when any of its captions is. A
-    wrong candidate that ties with the right one counts as before it.
+    A ranking loss trains two linear maps, of caption vectors and of image features. The epoch with
+    the best sum of recalls on dev is tested. Test images are searched in folds of exactly 1,000, in
+    order; those after the last full fold are left out, and fewer than 1,000 images are one fold. An
+    image counts as found if any of its captions is. A wrong candidate that ties with the right one
+    ranks before it.
 
     Args:
         data: Captions and features of images.
-        system: What represents captions; it may be fitted on those of train. Sparse vectors are
-            reduced to 300 dimensions by a singular value decomposition of the train captions.
-        settings: How the maps are trained; None for SentEval's.
-        seeds: One training a seed.
-        progress: Called with a line before each epoch.
+        system: The system that embeds captions; it may be fitted on those of train. Sparse vectors
+            are reduced to 300 dimensions by a singular value decomposition of the train captions.
+        settings: How the maps are trained; None for SentEval's settings.
+        seeds: The seeds; one training run each.
+        progress: A function called with a line of text before each epoch.
 
     Returns:
-        Two cells, from `captions` to `images` and back. `value` is recall at 1, `ids` are those of
-        the images, because captions of one image are not independent: they are resampled together.
-        `extra` holds `recall_at_5`, `recall_at_10`, `median_rank` (the mean over folds and seeds of
-        the median rank in a fold, rounded down), `dev` (the mean of the six recalls on dev), `size`
-        (queries), `candidates` (in the largest fold) and `images_left_out` (test images behind the
+        Two cells, from `captions` to `images` and back. `value` is recall at 1. `ids` are those of
+        the images, because captions of one image are not independent and are resampled together.
+        `extra` contains `recall_at_5`, `recall_at_10`, `median_rank` (the mean over folds and seeds
+        of a fold's median rank, rounded down), `dev` (the mean of the six recalls on dev), `size`
+        (queries), `candidates` (in the largest fold) and `images_left_out` (test images after the
         last full fold).
 
     Raises:
@@ -154,7 +154,7 @@ class _Projections(nn.Module):
 def ranking_loss(
     captions: torch.Tensor, images: torch.Tensor, image_numbers: torch.Tensor, margin: float
 ) -> torch.Tensor:
-    """Return the pairwise ranking loss of a batch (004, section 3.1.2).
+    """Return the pairwise ranking loss of a batch (Conneau, 2019, section 3.1.2).
 
     The negatives of a caption are the images of the batch that are not its own, and those of an
     image the captions of other images.

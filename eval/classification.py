@@ -3,12 +3,13 @@
 `evaluate_classification` measures every X-Y cell, a classifier trained on language X and tested on
 language Y:
 
-- Evaluation I of thesis 4.3.3 (English-Y): `train_languages=["en"]`;
+- Evaluation I of Li (2021, section 4.3.3) (English-Y): `train_languages=["en"]`;
 - Evaluation II (X-Y): all languages, the default;
 - Evaluation III (bilingual): the two languages of the model, as `train_languages` and
   `test_languages`.
 
-`tmde.eval.results.summarize` turns the cells into `Same`, `Cross` and `All` (thesis 4.4.2).
+`tmde.eval.results.summarize` turns the cells into `Same`, `Cross` and `All`
+(Li, 2021, section 4.4.2).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def plan_protocol(
     """Plan which languages are used for training, tuning and testing.
 
     - `zero-shot`: one classifier a source language, the same for all targets; nothing of a target
-      but its test set is used (thesis 4.3.3; Yu et al., 2018, 5.2).
+      but its test set is used (Li, 2021, section 4.3.3; Yu et al., 2018, 5.2).
     - `targeted`: one classifier for each source and target (Yu et al., 2018, 5.2).
     - `leave-one-out`: one classifier for each target, trained on all other languages (Yu et al.,
       2018, 5.2), tuned as `PROTOCOLS` says.
@@ -113,30 +114,30 @@ def evaluate_classification(
     seeds: Sequence[int] = (0, 1, 2),
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Measure the accuracy of every source and target language.
+    """Measure classification accuracy for every source and target language.
 
-    Each classifier is trained on train splits and tuned on dev splits, before the labels of a test
-    split are read. A representation that is fitted is fitted on the train texts.
+    Each classifier is trained on train splits and tuned on dev splits before the labels of a test
+    split are read. A representation that needs fitting is fitted on the train texts.
 
     Args:
-        data: Splits `train`, `dev` and `test_split` of the languages; `dev` where the protocol
-            tunes on it. Or a split `all`, for ten-fold cross-validation in each language.
-        system: What represents the texts. Pairs of texts become [u, v, |u - v|, u * v].
-        head: A name in `tmde.eval.heads.HEADS`, or a head.
-        protocol: See `plan_protocol`.
-        train_languages: None for all languages of the data.
-        test_languages: None for all languages of the data.
-        test_split: The name of the split that is tested on.
-        seeds: One run a seed; a deterministic head runs for the first alone.
-        progress: Called with a line on what comes next.
+        data: The splits `train`, `dev` and `test_split` of each language; `dev` where the protocol
+            tunes on it. Or one split `all`, for ten-fold cross-validation in each language.
+        system: The system to evaluate. Pairs of texts become [u, v, |u - v|, u * v].
+        head: The classifier: a name in `tmde.eval.heads.HEADS`, or a head.
+        protocol: How classifiers are trained and tuned, see `plan_protocol`.
+        train_languages: The training languages; None for all.
+        test_languages: The test languages; None for all.
+        test_split: The name of the split to test on.
+        seeds: The seeds; one run each. A deterministic head runs only for the first.
+        progress: A function called with a line of text on the next step.
 
     Returns:
-        Cells in the order of the languages, with the accuracy, in `outcomes` the share of seeds in
-        which each item is right, and in `extra`: `macro_f1` (mean over seeds of the mean over the
-        classes that occur in the test labels or in the predictions), `majority` (accuracy of always
-        guessing the most frequent class of the train set, of equals the first in the alphabet),
-        `dev` (accuracy on the dev set that chose, mean over seeds) and `size` (test items).
-        `chance` is 1 / classes of the train set.
+        Cells in the order of the languages. `value` is the accuracy, and `outcomes` the share of
+        seeds in which each item is right. `extra` contains `macro_f1` (averaged over seeds; the
+        mean over classes in the test labels or predictions), `majority` (the accuracy of always
+        predicting the most frequent training class; of equally frequent ones, the first in the
+        alphabet), `dev` (the accuracy on the dev set used for tuning, averaged over seeds) and
+        `size` (test items). `chance` is 1 / number of training classes.
 
     Raises:
         TaskError: A language or split is missing, a train set has one class, or a dev or test label

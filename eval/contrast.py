@@ -16,25 +16,23 @@ from tmde.eval.tasks import ContrastData, TaskError
 
 
 def evaluate_contrast(data: ContrastData, system: System) -> list[Cell]:
-    """Measure the share of right choices between the two sentences of a minimal pair.
+    """Measure how often a system picks the right sentence of a minimal pair.
 
-    For each ordered pair of languages, each of the two sentences of an item in the source language
-    chooses, by cosine, between the two of the target language. Cosines less than `unit_rows.TIE`
-    (1e-6, on vectors of length 1) apart are a tie, which counts as half a right choice: in float32,
-    a sum of word vectors differs that much by order of summation. A system that gives both
-    sentences of an item one vector, in the source language or in the target language, so gets
-    exactly 50 %.
+    For each ordered language pair, each of the two source sentences of an item chooses, by cosine,
+    between the two target sentences. Cosines that differ by less than `unit_rows.TIE` (1e-6, on
+    vectors of length 1) are a tie and count as half a right choice: in float32, a sum of word
+    vectors differs that much with the order of summation. A system that gives both sentences of an
+    item the same vector thus scores exactly 50 %.
 
     Args:
         data: Minimal pairs; all languages have all items.
-        system: What represents texts; it may be fitted on all texts of both languages.
+        system: The system to evaluate; it may be fitted on all texts of both languages.
 
     Returns:
-        One cell a pair of languages. `outcomes` holds the mean of each item's two choices (0, 0.5
-        or 1; quarters if one of them ties). Items of `data.controls` are neither in it nor in
-        `value`. `extra` holds the accuracy on each group as `accuracy_of_<group>`
-        (`control_<group>` of a control), `ties` (share of the choices of `value`) and `size`
-        (items).
+        One cell per language pair. `outcomes` is the mean of each item's two choices (0, 0.5 or 1;
+        quarters with ties), without items of `data.controls`. `extra` contains the accuracy on each
+        group as `accuracy_of_<group>` (`control_<group>` for a control), `ties` (share of the
+        choices) and `size` (items).
 
     Raises:
         TaskError: There are fewer than two languages.

@@ -1,4 +1,4 @@
-"""Correlations of probing tasks with other tasks, over encoders (004, figure 3.11)."""
+"""Correlations of probing tasks with other tasks, over encoders (Conneau, 2019, figure 3.11)."""
 
 from __future__ import annotations
 
@@ -84,19 +84,19 @@ def correlate_tasks(
     seed: int = 0,
     tasks: Sequence[str] | None = None,
 ) -> TaskCorrelations:
-    """Correlate the results of probing tasks with those of other tasks over systems.
+    """Correlate probing results with the results of other tasks, over systems.
 
-    The result of a task is the mean over all its cells. Baselines such as TF-IDF have no vectors of
-    a fixed length and are left out. Results that occur in several evaluations count once.
+    The result of a task is the mean over its cells. Baselines without vectors of a fixed length,
+    such as TF-IDF, are left out. Results that occur in several evaluations count once.
 
     Args:
         results: The results of several systems on the same tasks.
-        method: `spearman` for rank correlations, as in the thesis, or `pearson`.
-        seed: Seed of the permutations. Of up to eight systems, all permutations are counted.
+        method: `spearman` for rank correlations, as in Conneau (2019), or `pearson`.
+        seed: The seed of the permutations. Up to eight systems, all permutations are used.
         tasks: The tasks and groups of tasks to correlate; None for all.
 
     Returns:
-        The correlations over the systems that were measured on all tasks.
+        The correlations over the systems evaluated on all tasks.
 
     Raises:
         TmdeError: A task is in none of the results; there is no probing task or no other one; fewer

@@ -82,7 +82,7 @@ def measure_task(
     data: ClassificationData,
     autocast: AbstractContextManager,
 ) -> dict[str, float]:
-    """Measure Evaluation II (thesis 4.4.2).
+    """Measure Evaluation II (Li, 2021, section 4.4.2).
 
     A classifier for each language's `train` labels is applied to every language.
 

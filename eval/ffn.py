@@ -80,7 +80,7 @@ class FfnClassifier:
 
 @dataclass(frozen=True)
 class FfnHead:
-    """LASER's classifier of MLDoc, as thesis 4.3.3 uses it.
+    """LASER's classifier of MLDoc, as Li (2021, section 4.3.3) uses it.
 
     It is that of `sent_classif.py` with the settings of LASER's `mldoc.sh`: Linear(d, 10), tanh,
     Linear(10, 8), tanh, Linear(8, classes); dropout before the first layer and after each hidden

@@ -62,7 +62,7 @@ def draw_embedding_space(
 
     The first map is colored by class, the second by language, and the third joins translations.
     With a good embedder the classes separate in the first, the languages mix in the second, and the
-    lines of the third are too short to see (thesis, figures 3.2-3.4).
+    lines of the third are too short to see (Li, 2021, figures 3.2-3.4).
 
     Args:
         path: The PNG, SVG or PDF to write.
@@ -188,11 +188,12 @@ def draw_principal_components(
         raw_accuracy, debiased_accuracy = pair.accuracies
         removed = "1 direction" if pair.rank == 1 else f"{pair.rank} directions"
         raw_axes.set_title(
-            f"{first} and {second}, raw\nlanguage told: {100 * raw_accuracy:.0f} %", fontsize=11
+            f"{first} and {second}, raw\nlanguage predicted: {100 * raw_accuracy:.0f} %",
+            fontsize=11,
         )
         debiased_axes.set_title(
             f"{first} and {second}, {removed} removed\n"
-            f"language told: {100 * debiased_accuracy:.0f} %",
+            f"language predicted: {100 * debiased_accuracy:.0f} %",
             fontsize=11,
         )
         _draw_components(raw_axes, pair.languages, pair.raw, styles)

@@ -150,7 +150,7 @@ def run_folds(
     size: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> tuple[list[float], dict[str, object]]:
-    """Measure zero-shot `Cross` in the ten folds of thesis 4.6, or the six of 3.3.
+    """Measure zero-shot `Cross` in the ten folds of Li (2021, section 4.6), or the six of 3.3.
 
     The thesis does not say how the hyperparameters of a fold are chosen, and its folds have no dev
     set. Here the last fifth of the train half of the source is held out as one. A class that is

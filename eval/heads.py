@@ -225,11 +225,11 @@ _HEADS: tuple[Head, ...] = (
     FfnHead("ffn"),
     # The settings of LASER's xnli.sh.
     FfnHead("ffn_nli", epochs=200, hidden=(512, 384), dropout=0.3, batch_size=128),
-    # The head of XNLI's baselines (004, section 4.2.5). The paper states the width, the dropout and
-    # Adam's defaults, and leaves the other settings open.
+    # The head of XNLI's baselines (Conneau, 2019, section 4.2.5). The paper states the width, the
+    # dropout and Adam's defaults, and leaves the other settings open.
     FfnHead("ffn_128", epochs=50, hidden=(128,), dropout=0.1, batch_size=64, patience=5),
-    # The head of SNLI: the width is that of InferSent's classifier (004, section 3.2.3); Adam, the
-    # batch size and the number of epochs are those of SentEval's code.
+    # The head of SNLI: the width is that of InferSent's classifier (Conneau, 2019, section 3.2.3);
+    # Adam, the batch size and the number of epochs are those of SentEval's code.
     FfnHead("ffn_512", epochs=15, hidden=(512,), dropout=0.0, batch_size=64, patience=5),
     # The model is multinomial. Each C of the path starts from the coefficients of the last.
     LinearHead(

@@ -122,19 +122,19 @@ def plan_tasks(
     """Find the data of tasks.
 
     Args:
-        specs: Each is `NAME`, `NAME=SOURCE` (a file, a folder or a Hub id), or `all`. `NAME` may be
-            a key of `GROUPS`. `all` stands for every task whose files are in `folder`, and for the
-            built-in sample.
-        folder: Where files of tasks are looked for, by their usual names. Tasks without files there
-            come from the Hub.
-        options: By name of a task, further arguments of its `load`.
+        specs: Each is `NAME`, `NAME=SOURCE` (a file, folder or Hub id) or `all`. `NAME` may be a
+            key of `GROUPS`. `all` runs every task whose files are in `folder`, and the built-in
+            sample.
+        folder: Where to look for the tasks' files by their usual names. Other tasks come from the
+            Hub.
+        options: Further arguments of a task's `load`, by the name of the task.
 
     Returns:
         The tasks in the order of `specs`.
 
     Raises:
-        TaskError: A task is unknown, the folder is missing, two sources have one name, or there are
-            options of a task that is not run.
+        TaskError: A task is unknown, the folder is missing, two sources have the same name, or
+            there are options for a task that is not run.
     """
     if folder is not None and not Path(folder).is_dir():
         raise TaskError(

@@ -23,28 +23,28 @@ def evaluate_questions(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Measure precision at 1 of finding the paragraph of each question.
+    """Measure how often the paragraph that answers a question ranks first.
 
-    Questions of each language search the paragraphs of each language: of their own, and of every
-    other. The candidates are the different paragraphs of a language. A paragraph that ties with t
-    others for the first place counts 1 / (t + 1) (see [`~tmde.documents.ranks.TiedRanks`]).
+    Questions of each language search the paragraphs of their own language and of every other. The
+    candidates are the distinct paragraphs of a language. A paragraph that ties with t others for
+    first place counts 1 / (t + 1) (see [`~tmde.documents.ranks.TiedRanks`]).
 
     Args:
         data: Questions and paragraphs.
-        system: What represents texts; questions as queries, and paragraphs as documents. It may be
-            fitted on the questions of one language and the paragraphs of the other.
-        scoring: `cosine`, or a margin: `ratio`, `distance`.
-        k: Neighbors of a margin.
-        max_queries: At most so many questions of a language search, drawn at random; None for all.
-        seed: Seed of that draw.
-        progress: Called with a line before each pair.
+        system: The system to evaluate, with questions as queries and paragraphs as documents; it
+            may be fitted on the questions of one language and the paragraphs of the other.
+        scoring: The score: `cosine`, or a margin, `ratio` or `distance`.
+        k: The number of neighbors of a margin.
+        max_queries: The number of randomly drawn questions per language; None for all.
+        seed: The seed of the draw.
+        progress: A function called with a line of text before each pair.
 
     Returns:
-        One cell for each question language and paragraph language, the same or not, that have a
-        question with its paragraph, and a second paragraph. `value` is precision at 1. `ids` are
-        those of the paragraphs, because questions about one paragraph are not independent: they are
-        resampled together. `extra` holds `mrr`, `recall_at_10`, `size` (questions), `candidates`
-        and `unanswered`: questions whose paragraph the other language lacks.
+        One cell per pair of question and paragraph language that has a question with its paragraph
+        and a second paragraph. `value` is precision at 1. `ids` are those of the paragraphs,
+        because questions about one paragraph are not independent and are resampled together.
+        `extra` contains `mrr`, `recall_at_10`, `size` (questions), `candidates` and `unanswered`
+        (questions whose paragraph the other language lacks).
 
     Raises:
         TaskError: No pair of languages has such a question.

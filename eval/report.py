@@ -86,10 +86,10 @@ class SectionTexts:
 
 
 def markdown_report(results: Sequence[TaskResult]) -> str:
-    """Return a report in Markdown, with a section per task.
+    """Return a report in Markdown with one section per task.
 
-    A section holds scores and baselines, provenance, further measures, a matrix of all cells per
-    system, and how they were measured.
+    A section contains scores and baselines, provenance, further measures, a matrix of all cells per
+    system, and the protocol.
     """
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
@@ -423,8 +423,8 @@ def _note_on_truncation(result: TaskResult, label: str, counts: tuple[int, int])
     limit_text = f"{limit:,} tokens" if limit else "the limit of the model"
     truncated, total = counts
     return (
-        f"{label}: {truncated:,} of {total:,} texts were longer than {limit_text} and were cut "
-        "(TF-IDF reads whole texts)."
+        f"{label}: {truncated:,} of {total:,} texts were longer than {limit_text} and were "
+        "truncated (TF-IDF reads whole texts)."
     )
 
 
@@ -464,16 +464,16 @@ def differences_table(name: str, differences: Sequence[Difference]) -> str:
     header = ["task", "cells", "first", "second", "difference", "95% interval", "p", "p (folds)"]
     table = markdown_table(header, list(map(_difference_row, differences)), left=2)
     notes = [
-        "p: how often a difference of this size comes up by chance if both systems are equally "
-        "good (randomization test over the test items)."
+        "p: the probability of a difference this large if both systems are equally good "
+        "(randomization test over the test items)."
     ]
     if any(difference.fold_p is not None for difference in differences):
         notes.append(
-            "p (folds): the same by a paired t-test, for which classifiers were trained and tested "
-            "again on ten other splits of the documents (rcv: six); it covers Cross only, the mean "
-            "over the languages that a classifier was not trained in."
+            "p (folds): the same from a paired t-test over classifiers trained and tested on ten "
+            "other splits of the documents (rcv: six). It covers only Cross, the mean over the "
+            "languages that a classifier was not trained on."
         )
-    notes.append("No p is corrected for the number of comparisons.")
+    notes.append("No p-value is corrected for multiple comparisons.")
     note = " ".join(notes)
     blocks = [f"### {markdown_escape(name)} (x 100)", "\n".join(table), note]
     return "\n\n".join(blocks) + "\n"

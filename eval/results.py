@@ -256,8 +256,8 @@ class TaskResult:
             `sentence-alignment`, `contrast`, `geometry`, `similarity` or `captions`.
         cells: The numbers, all of one metric.
         intervals: The bootstrap confidence intervals of the means `Same`, `Cross` and `All`.
-        folds: `Cross` in each of the ten folds of thesis 4.6, or of the six of 3.3; empty if they
-            were not run.
+        folds: `Cross` in each of the ten folds of Li (2021, section 4.6), or of the six of section
+            3.3; empty if they were not run.
         settings: What decided the numbers beside data and system: head, scoring, seeds ...
         data: The fingerprint, the provenance and the numbers of rows of the data.
         system_fingerprint: The fingerprint of the system.
@@ -293,7 +293,7 @@ class TaskResult:
 
 
 def group_cells(cells: Sequence[Cell]) -> dict[str, list[int]]:
-    """Return the positions of the cells of `Same`, `Cross` and `All` (thesis 4.4.2).
+    """Return the positions of the cells of `Same`, `Cross` and `All` (Li, 2021, section 4.4.2).
 
     Empty groups are left out.
     """
@@ -301,10 +301,10 @@ def group_cells(cells: Sequence[Cell]) -> dict[str, list[int]]:
 
 
 def summarize(cells: Sequence[Cell]) -> dict[str, float]:
-    """Return the means over cells of thesis 4.4.2.
+    """Return the means `Same`, `Cross` and `All` over cells (Li, 2021, section 4.4.2).
 
-    `Same` is over the cells with source = target, `Cross` over those with source != target, and
-    `All` over all cells.
+    `Same` averages the cells with source = target, `Cross` those with source != target, and `All`
+    all cells.
     """
     return same_cross(pairs_of(cells), values_of(cells))
 
@@ -496,8 +496,8 @@ def _hub_measures(metric: Metric, column: SummaryColumn) -> Iterator[tuple[str, 
 def write_results(folder: str | Path, results: Iterable[TaskResult], info: dict[str, Any]) -> None:
     """Write `eval.json` and `outcomes.npz`, replacing those of an earlier evaluation.
 
-    Beside the fields of every result, `eval.json` holds the columns of the report's summary table
-    and the entries of a model card's `model-index`, so that a card can be filled without outcomes.
+    Besides the results, `eval.json` contains the columns of the report's summary table and the
+    `model-index` entries of a model card, so that a card can be filled without outcomes.
 
     Args:
         folder: The folder to write to, created if it is missing.

@@ -107,31 +107,30 @@ def evaluate_retrieval(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Measure precision at 1 of finding each text's translation, for all ordered language pairs.
+    """Measure translation retrieval (precision at 1) for all ordered language pairs.
 
-    The pool of a pair is the rows that have both languages and repeat no text of either. Its source
-    texts are the queries; the candidates are its target texts. A translation that ties with t other
-    candidates for the first place counts 1 / (t + 1) (see [`~tmde.documents.ranks.TiedRanks`]).
-    Each text is represented once, however many pairs it is in.
+    The pool of a language pair is the set of rows that have both languages and repeat no text. Its
+    source texts are the queries, its target texts the candidates. A translation that ties with t
+    other candidates for first place counts 1 / (t + 1) (see [`~tmde.documents.ranks.TiedRanks`]).
+    Each text is embedded once.
 
     Args:
-        data: Aligned texts; with `lawdr`, an embedder represents them by LAWDR.
-        system: What represents texts; it may be fitted on both sides of a pair's pool.
-        scoring: `cosine`, or a margin: `ratio`, `distance`.
-        margin: The scoring of the error rate (the xsim of Artetxe & Schwenk 2019, arXiv
-            1811.01136).
-        k: Neighbors of a margin.
-        max_queries: Rows of a pool whose sources are queries, drawn at random; all its targets stay
-            candidates. With 2,000 and a pool of 200,000 this is the protocol of XSR (Mao et al.,
-            2021). None if all rows are queries.
-        seed: Seed of that draw. Rows of a file often stand in the order of their sources.
-        progress: Called with a line before each pair.
+        data: Aligned texts. With `lawdr`, an embedder represents them by LAWDR.
+        system: The system to evaluate; it may be fitted on both sides of a pair's pool.
+        scoring: The score: `cosine`, or a margin, `ratio` or `distance`.
+        margin: The score of the error rate (xsim; Artetxe and Schwenk, 2019, arXiv 1811.01136).
+        k: The number of neighbors of a margin.
+        max_queries: The number of randomly drawn queries per pair; all targets stay candidates.
+            With 2,000 and a pool of 200,000, this is the XSR protocol of Mao et al. (2021). None
+            uses all rows.
+        seed: The seed of the draw.
+        progress: A function called with a line of text before each pair.
 
     Returns:
-        One cell a pair with at least two rows. `value` is precision at 1 by `scoring`; `extra`
-        holds `mrr` and `recall_at_10` by `scoring`, `error_rate` and `precision_at_1_margin` by
-        `margin`, `size` (queries), `candidates`, `left_out`: rows that have both languages, but
-        repeat a text of an earlier row; and, with LAWDR, `debiased_rank` (directions removed).
+        One cell per language pair with at least two rows. `value` is precision at 1. `extra`
+        contains `mrr` and `recall_at_10` by `scoring`, `error_rate` and `precision_at_1_margin` by
+        `margin`, `size` (queries), `candidates`, `left_out` (rows that repeat a text of an earlier
+        row) and, with LAWDR, `debiased_rank` (directions removed).
 
     Raises:
         TaskError: No pair has two rows.

@@ -52,19 +52,20 @@ class EvaluationOptions:
     """Options that affect the numbers.
 
     Args:
-        protocol: `zero-shot`, `targeted` or `leave-one-out`, see `evaluate_classification`.
+        protocol: How classifiers are trained and tuned: `zero-shot`, `targeted` or `leave-one-out`,
+            see `evaluate_classification`.
         head: The classifier; None for the task's.
-        train_languages: The languages of the classifiers' labels; None for all. `("en",)` is
-            Evaluation I of the thesis, None its Evaluation II.
+        train_languages: The languages of the labeled training texts; None for all. `("en",)` is
+            Evaluation I of Li (2021), None is Evaluation II.
         test_languages: The languages of the test texts; None for all.
-        seeds: The number of seeds, for heads that use any.
-        folds: Run the ten folds of thesis 4.6, too. They need the zero-shot protocol, all
-            languages, and a system other than TF-IDF.
+        seeds: The number of seeds, for heads that are random.
+        folds: Also run the ten folds of Li (2021, section 4.6). They need the zero-shot protocol,
+            all languages, and a system other than TF-IDF.
         scoring: The score of retrieval, see `evaluate_retrieval`.
-        margin: The score of the error rate of retrieval.
+        margin: The margin of the retrieval error rate.
         k: The number of neighbors of a margin.
         max_queries: The number of retrieval queries; None for the task's, or for all rows.
-        samples: The number of bootstrap samples of an interval.
+        samples: The number of bootstrap samples for intervals.
         seed: The seed of folds, intervals and heads.
     """
 
@@ -106,18 +107,18 @@ def evaluate(
     cache_folder: Path | None = None,
     progress: Progress = _no_progress,
 ) -> Iterator[TaskResult]:
-    """Yield the result of every system on every task, with intervals.
+    """Evaluate every system on every task, and yield results with intervals.
 
     Args:
         tasks: The tasks with their data.
-        systems: The systems to measure.
+        systems: The systems to evaluate.
         options: The options that affect the numbers.
-        cache_folder: Where results are kept. A result of the same system, data, options and code is
-            read from there. None measures everything.
-        progress: Called with a line of text before each step.
+        cache_folder: The folder that caches results. A result of the same system, data, options and
+            code is read from there. None measures everything.
+        progress: A function called with a line of text before each step.
 
     Raises:
-        ValueError: The data are bad, or some vectors are not finite.
+        ValueError: The data are wrong, or some vectors are not finite.
     """
     for task, system in itertools.product(tasks, systems):
         # The fingerprint is read after this: the model may have been trained since the last task.

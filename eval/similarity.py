@@ -78,14 +78,15 @@ def evaluate_similarity(data: SimilarityData, system: System) -> list[Cell]:
     """Measure Spearman's rank correlation of gold similarities with cosines or predicted scores.
 
     Args:
-        data: Pairs of texts by pair of languages. With `supervised` pairs, scores are predicted by
-            a regression that is trained on them.
-        system: What represents texts; it may be fitted on all texts of a pair of languages.
+        data: Pairs of texts by language pair. With `supervised` pairs, a regression trained on them
+            predicts the scores.
+        system: The system to evaluate; it may be fitted on all texts of a language pair.
 
     Returns:
-        One cell a pair of languages: `value` is Spearman's correlation, `outcomes` (n, 2) gold and
-        cosine of each pair, or the predicted score, `extra` holds `pearson` and `size`. A system
-        whose cosines are all equal has the value 0, no `pearson`, and `constant` 1.
+        One cell per language pair. `value` is Spearman's correlation, `outcomes` (n, 2) the gold
+        score and the cosine or predicted score of each pair, and `extra` contains `pearson` and
+        `size`. If all cosines of a system are equal, the value is 0, `pearson` is missing, and
+        `constant` is 1.
 
     Raises:
         TaskError: A pair of languages has fewer than three pairs of texts, or gold scores that are

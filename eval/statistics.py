@@ -50,8 +50,8 @@ class Difference:
         difference: b - a.
         interval: The bootstrap confidence interval of the difference.
         p: The p-value of the two-sided approximate randomization test over items.
-        fold_p: The p-value of the two-sided paired t-test over the ten folds of thesis 4.6
-            (`Cross` only); None if they were not run.
+        fold_p: The p-value of the two-sided paired t-test over the ten folds of Li (2021, section
+            4.6), for `Cross` only; None if they were not run.
     """
 
     task: str
@@ -65,7 +65,7 @@ class Difference:
 
 
 def paired_t_test(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return the two-sided p of the paired t-test of thesis 4.6.
+    """Return the two-sided p of the paired t-test of Li (2021, section 4.6).
 
     The null hypothesis is that the means over the folds are equal. Pairs of folds share documents
     (train and test halves are exchanged), so their differences are not fully independent. The
@@ -133,13 +133,12 @@ def compare(
     seed: int = 0,
     each_cell: bool = False,
 ) -> list[Difference]:
-    """Return the differences of two systems on one task in `Same`, `Cross` and `All`.
+    """Compare two systems on one task: the differences in `Same`, `Cross` and `All`.
 
-    The p-value comes from approximate randomization (Noreen 1989; Riezler and Maxwell 2005 for the
-    comparison of systems): how often randomly exchanging the two systems' outcomes, item by item,
-    gives a difference at least as large. For correlations, the ranks of the measured similarities
-    are exchanged, because the similarities of two systems may have different scales. It is not
-    corrected for multiple comparisons.
+    p-values come from approximate randomization (Noreen, 1989; Riezler and Maxwell, 2005): how
+    often randomly exchanging the two systems' outcomes, item by item, gives a difference at least
+    as large. For correlations, ranks are exchanged, because two systems may have different scales.
+    They are not corrected for multiple comparisons.
 
     Args:
         a: The result of the first system.

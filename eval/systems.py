@@ -126,10 +126,10 @@ class EmbeddingSystem:
     Args:
         name: The name in tables.
         embedder: The loaded embedder.
-        cache: The folder in which vectors are kept, so that a second evaluation takes seconds. The
-            files are `vectors/<fingerprint>/<key of the texts>.npz`. A damaged file is computed
-            again. None keeps no vectors on disk.
-        show_progress_bar: See `DocumentEmbedder.encode`.
+        cache: The folder that caches vectors, so that a second evaluation takes seconds:
+            `vectors/<fingerprint>/<key of the texts>.npz`. Damaged files are computed again. None
+            caches nothing on disk.
+        show_progress_bar: Whether to show progress, see `DocumentEmbedder.encode`.
     """
 
     # The size of the vectors that stay in memory where a cache on disk has them, too.
@@ -301,7 +301,7 @@ class EmbeddingSystem:
         raise TmdeError(
             f"{self.name}: found a vector that is not finite for text {damaged_rows[0]}, and for "
             f"{len(damaged_rows)} of {len(vectors)} texts in all. "
-            "Is the checkpoint damaged, or its dtype too small?"
+            "Is the checkpoint damaged, or its dtype too narrow?"
         )
 
 
@@ -320,7 +320,7 @@ def _read_cached(path: Path) -> tuple[np.ndarray, _Counts] | None:
 class CharacterTfidf:
     """A TF-IDF baseline over character 2- to 5-grams within words.
 
-    Document frequencies and vocabulary (the n-grams in at least two texts) come from the texts to
+    Document frequencies and the vocabulary (n-grams in at least two texts) come from the texts to
     fit on. The vectors equal those of scikit-learn's `TfidfVectorizer(analyzer="char_wb",
     ngram_range=(2, 5), sublinear_tf=True, min_df=2)`, except that n-grams are hashed to 2^22
     columns, so that each text is counted only once for all fits.

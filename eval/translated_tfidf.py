@@ -34,19 +34,19 @@ BATCH_SENTENCES = 32
 
 
 class TranslatedTfidf:
-    """TF-IDF of the words of texts that a model has translated into one language.
+    """TF-IDF of words, after a model has translated the texts into one language.
 
-    This is NMT_bs of Li (2021, section 3.4, table 3.2), a baseline of classification: a
-    translation model in place of a space that languages share. Texts are translated sentence by
-    sentence, by greedy search; those in the pivot language stay as they are. The features are the
-    50,000 most frequent words of the translated train texts.
+    This is NMT_bs of Li (2021, section 3.4, table 3.2), a classification baseline: a translation
+    model instead of a shared space. Texts are translated sentence by sentence with greedy search;
+    texts in the pivot language stay unchanged. The features are the 50,000 most frequent words of
+    the translated training texts.
 
     Args:
         name: The name in tables.
         model: An encoder-decoder of this package.
-        tokenizer: Its tokenizer.
-        language: The language that texts are translated into, one of the model's pivot languages.
-            None for English, or for the first pivot language if English is none.
+        tokenizer: The model's tokenizer.
+        language: The language to translate into, one of the model's pivot languages. None takes
+            English, or the first pivot language if English is not one.
 
     Raises:
         TmdeError: The model does not translate into the language.
@@ -180,8 +180,8 @@ class TranslatedTfidf:
         """
         if language is None or fit_language is None:
             raise TaskError(
-                f"{self.name} measures classification alone: found texts without their language, "
-                "which it has to know to translate them"
+                f"{self.name} works for classification only: found texts without a language, "
+                "which it needs to translate them"
             )
         vectorizer = TfidfVectorizer(max_features=self.WORDS, dtype=np.float32)
         translated_fit_on = self._translate(fit_on, fit_language)

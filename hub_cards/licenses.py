@@ -37,7 +37,7 @@ class Terms(IntEnum):
 
 MEANINGS = {
     Terms.ATTRIBUTION: "attribution",
-    Terms.UNKNOWN: "its terms are not known to tmde",
+    Terms.UNKNOWN: "tmde does not know its terms",
     Terms.NON_COMMERCIAL: "non-commercial",
     Terms.SHARE_ALIKE: "share-alike",
     Terms.SHARE_ALIKE_NON_COMMERCIAL: "share-alike and non-commercial",
@@ -46,10 +46,10 @@ MEANINGS = {
 
 DEMANDS = {
     Terms.ATTRIBUTION: "name it where you share the model",
-    Terms.UNKNOWN: "read what that asks of you before you share the model",
-    Terms.NON_COMMERCIAL: "it may be shared under a non-commercial license only",
-    Terms.SHARE_ALIKE: "it may be shared under {license} only",
-    Terms.SHARE_ALIKE_NON_COMMERCIAL: "it may be shared under {license} only",
+    Terms.UNKNOWN: "read its terms before you share the model",
+    Terms.NON_COMMERCIAL: "it may only be shared under a non-commercial license",
+    Terms.SHARE_ALIKE: "it may only be shared under {license}",
+    Terms.SHARE_ALIKE_NON_COMMERCIAL: "it may only be shared under {license}",
     Terms.NO_DERIVATIVES: "a model made from it may not be shared",
 }
 
@@ -165,7 +165,11 @@ def _license_of(key: str) -> License:
     return License(key, FAMILIES[family], family)
 
 
-VERBS = {"model": "was begun with", "data": "was trained on", "teacher": "learns the vectors of"}
+VERBS = {
+    "model": "was initialized from",
+    "data": "was trained on",
+    "teacher": "learns the vectors of",
+}
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,7 @@ class LicensedOrigin:
         terms = self.license.terms
         clause = f"{clause}, which is under {self.stated} ({MEANINGS[terms]})"
         if self.kind == "teacher":
-            return f"{clause}: read whether that covers models that learn from it"
+            return f"{clause}: check whether this covers models that learn from it"
         return f"{clause}: {DEMANDS[terms].format(license=self.stated)}"
 
 
@@ -276,8 +280,8 @@ def check_license(
         if chosen is not None and not origin.allows(chosen):
             raise TmdeError(
                 f"license: found {license or 'none'}, but {origin.demand}. State a license that it "
-                'allows, or say with --license-override "REASON" why this one is right; the card '
-                "repeats the reason"
+                'allows, or explain with --license-override "REASON" why this one is right; the '
+                "card repeats the reason"
             )
 
 

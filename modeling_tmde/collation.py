@@ -14,20 +14,29 @@ __all__ = ["TranslationCollator"]
 
 @dataclass
 class TranslationCollator(DataCollatorForSeq2Seq):
-    """transformers' `DataCollatorForSeq2Seq`, without the `<s>` of labels, and with languages.
+    """Batch parallel text for transformers' `Seq2SeqTrainer`.
 
-    A column `target_language` may hold codes, which become positions in `config.languages`. A model
-    with one pivot language needs no such column.
+    It is a `DataCollatorForSeq2Seq` that handles target languages: a column `target_language` may
+    contain codes, which become positions in `config.languages`. A model with one pivot language
+    needs no such column.
 
-    `tokenizer(text_target=...)` writes `<s>` before a target. A decoder of this package is given it
-    and never predicts it, but `Trainer` counts it among the targets by which it divides the loss,
-    and label smoothing has a loss for it. With this collator neither sees it.
+    It also removes the `<s>` that `tokenizer(text_target=...)` writes before a target. Decoders of
+    this package never predict it, so it must not count in the loss or in the number of targets that
+    `Trainer` divides by.
 
     Example:
-    ```python
-    >>> collator = TranslationCollator(tokenizer, model)
-    >>> Seq2SeqTrainer(model, arguments, data_collator=collator, train_dataset=rows)
-    ```
+        ```python
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+        from modeling_tmde import TranslationCollator
+
+        model = AutoModelForSeq2SeqLM.from_pretrained("runs/tmde")
+        tokenizer = AutoTokenizer.from_pretrained("runs/tmde")
+        collator = TranslationCollator(tokenizer, model)
+        row = tokenizer("Das Haus ist alt.", text_target="The house is old.")
+        batch = collator([row | {"target_language": "en"}])
+        loss = model(**batch).loss
+        ```
     """
 
     def __call__(

@@ -35,7 +35,20 @@ __all__ = [
 
 
 class TmdeError(ValueError):
-    """A mistake that the user can set right. The `tmde` command prints it as one sentence."""
+    """An error that the user can fix, such as a wrong argument or wrong data.
+
+    The `tmde` command prints it as one sentence, without a traceback.
+
+    Example:
+        ```python
+        from tmde import DocumentEmbedder, TmdeError
+
+        try:
+            DocumentEmbedder.from_pretrained(pooling="average")
+        except TmdeError as error:
+            print(error)
+        ```
+    """
 
 
 # ---- Base classes
@@ -56,11 +69,12 @@ def size(value: int) -> None:
 
 @strict
 class EmbedderConfig(PreTrainedConfig):
-    r"""Base of the configurations of all families.
+    r"""Base class of all configurations.
 
     Args:
-        languages: The language codes; the position of a code in this list is its language id.
-        pivot_languages: The languages that the decoder translates into; a subset of `languages`.
+        languages: The language codes. The position of a code in this list is its language id.
+        pivot_languages: The languages that the decoder learns to translate into; a subset of
+            `languages`.
         bos_token_id: The id of `<s>`.
         pad_token_id: The id of `<pad>`.
         eos_token_id: The id of `</s>`, or several ids.
@@ -122,14 +136,14 @@ class TmdeOutputProjection(nn.Linear):
 
 
 class EmbedderPreTrainedModel(PreTrainedModel):
-    """Base of the models of all families.
+    """Base class of all models.
 
-    The `forward` of every encoder takes `input_ids` and `attention_mask` first and accepts
-    `pooled_only`, with which it may leave out all states but the embedding.
+    Every encoder's `forward` takes `input_ids` and `attention_mask` first, and accepts
+    `pooled_only`, with which it may skip all states except the embedding.
 
     Attributes:
-        needs_language_ids: Whether the encoder has to be told the language of every text.
-        _auto_map: The module and the class that open a checkpoint of this family, by Auto class.
+        needs_language_ids: Whether the encoder needs the language of every text.
+        _auto_map: The module and class of a checkpoint's code, by Auto class.
     """
 
     base_model_prefix = "model"

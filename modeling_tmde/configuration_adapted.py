@@ -34,53 +34,64 @@ class AdaptedConfig(EmbedderConfig):
     r"""Configuration of [`AdaptedModel`] and [`AdaptedForConditionalGeneration`].
 
     Width, vocabulary and depth (`d_model`, `hidden_size`, `vocab_size`, `num_hidden_layers`,
-    `num_attention_heads`) are the encoder's; setting one changes `encoder_config`.
+    `num_attention_heads`) come from the encoder. Setting one changes `encoder_config`.
 
     Args:
-        encoder_config: The configuration of the encoder, any text encoder of transformers; a
+        encoder_config: The configuration of the encoder, any text encoder of transformers. A
             dictionary names it by `model_type`.
-        pooling: How the embedding P is made of the encoder's outputs. `"cls"`: the first, as in
-            T-MDE. `"mean"`: their mean over the tokens of the text. `"mean"` is the better start
-            for encoders whose first output was not trained (XLM-R, ModernBERT, DistilBERT) or
-            belongs to a word (T5), `"cls"` for encoders that were trained as embedders with it.
-        projection: Whether P is multiplied by a matrix that is not trained, such as a rotation to
-            principal components.
-        normalize: Whether P is scaled to length 1.
-        prompt: What the encoder reads before every text, such as "query: " for E5. The model itself
-            puts its tokens there, so that nobody who calls it can forget them; texts for the
-            decoder have none.
-        prompt_ids: The tokens of the prompt.
-        reads_bos: Whether the encoder's tokenizer begins every text with `bos_token_id`. If not
-            (T5), only the decoder's texts begin with it.
+        pooling: How encoder outputs become the embedding P. `"cls"` takes the first output,
+            `"mean"` averages over the tokens of the text. Use `"mean"` for encoders whose first
+            output was not trained (XLM-R, ModernBERT, DistilBERT) or belongs to a word (T5), and
+            `"cls"` for embedders that were trained with it.
+        projection: Whether to multiply P by a fixed matrix, such as a rotation to principal
+            components.
+        normalize: Whether to scale P to length 1.
+        prompt: The text that the model itself puts before every text, such as "query: " for E5, so
+            that callers can't forget it. Decoder texts get none.
+        prompt_ids: The token ids of the prompt.
+        reads_bos: Whether the encoder's tokenizer starts every text with `bos_token_id`. If not
+            (T5), only the decoder's texts start with it.
         bag_residual: The length of a second summand of P, a bag of the text's tokens ([`BagModel`])
-            with a table of its own; 0 for none. It is not trained and, in training mode, not added:
-            layers that learn beside the bag's vector learn to correct it, and lose what they know
-            of similarity.
-        sublinear_counts: A setting of that bag, as in [`BagConfig`].
+            with its own table; 0 for none. The bag is not trained and, in training mode, not added:
+            otherwise the layers learn to correct it and lose what they know about similarity.
+        sublinear_counts: Whether a token that occurs n times counts sqrt(n) times in that bag.
         decoder_layers: The number of layers of the translation decoder.
-        decoder_attention_heads: The number of heads of the decoder. Default: heads of 64
+        decoder_attention_heads: The number of attention heads of the decoder. Default: heads of 64
             dimensions.
         decoder_ffn_dim: The inner width of the decoder's feed-forward layers. Default: four times
             the width.
-        dropout: Dropout in the decoder; that of the encoder is in `encoder_config`.
-        attention_dropout: Dropout on the decoder's attention probabilities.
+        dropout: The dropout rate of the decoder. That of the encoder is in `encoder_config`.
+        attention_dropout: The dropout rate of the decoder's attention probabilities.
         activation_function: The name of a transformers activation, for the decoder.
-        max_position_embeddings: The longest text in tokens, special tokens counted, of encoder and
-            decoder. Default: all that the encoder has positions for beside the prompt (XLM-R's 514
-            are 512, since it counts from 2), or 2048 if it does not say. The model settles it.
-        share_embeddings: Whether one table is encoder input, decoder input and decoder output; an
-            encoder of many languages has a large one. Default: if the encoder's table is as wide as
-            its outputs. The model settles it.
-        decoder_embedding_scale: The factor on the decoder's input table, so that its rows enter the
-            first layer with elements of size 1. Default: `sqrt(d_model)`, which is right for a
-            table of T-MDE.
-        language_embedding_dim: As in [`TmdeConfig`].
-        languages: As in [`TmdeConfig`].
-        pivot_languages: As in [`TmdeConfig`].
+        max_position_embeddings: The longest text of encoder and decoder in tokens, special tokens
+            included. Default: the positions that the prompt leaves of the encoder's (XLM-R has 514
+            but counts from 2: 512), or 2048 if the encoder states no limit.
+        share_embeddings: Whether encoder input, decoder input and decoder output share one table,
+            which is large in a multilingual encoder. Default: true if the encoder's table is as
+            wide as its outputs.
+        decoder_embedding_scale: The factor applied to the decoder's input table, so that inputs to
+            the first layer have elements of size 1. Default: `sqrt(d_model)`, which suits a table
+            of T-MDE.
+        language_embedding_dim: The width of the target language's vector, as in [`TmdeConfig`].
+        languages: The language codes, as in [`TmdeConfig`].
+        pivot_languages: The languages that the decoder learns to translate into, as in
+            [`TmdeConfig`].
 
     Raises:
         TmdeError: Sizes do not fit together, the encoder's type is unknown, or a pivot language is
             not among the languages.
+
+    Example:
+        ```python
+        from transformers import BertConfig
+
+        from modeling_tmde import AdaptedConfig, AdaptedModel
+
+        encoder = BertConfig(vocab_size=8000, hidden_size=128, num_hidden_layers=2)
+        encoder.num_attention_heads = 2
+        config = AdaptedConfig(encoder_config=encoder, pooling="mean")
+        model = AdaptedModel(config)
+        ```
     """
 
     model_type = "tmde_adapted"

@@ -32,26 +32,37 @@ PAPER_SETTINGS: dict[str, dict[str, Any]] = {
 class AlignedConfig(EmbedderConfig):
     r"""Configuration of [`AlignedModel`].
 
-    The defaults are X-BiLSTM-max of Conneau 2019, section 4.2.5.
+    The defaults are X-BiLSTM-max of Conneau (2019, section 4.2.5).
 
     Args:
-        vocab_size: The entries of the shared vocabulary; every encoder has a table of its own.
-        encoder: The kind of encoder that each language has: `"bilstm"`, as [`LaserModel`], or
-            `"bag"`, as [`BagModel`] (X-CBOW).
+        vocab_size: The number of entries of the shared vocabulary. Every encoder has its own table.
+        encoder: The kind of encoder: `"bilstm"`, as [`LaserModel`], or `"bag"`, as [`BagModel`]
+            (X-CBOW).
         encoder_config: Settings of these encoders, by their names in [`LaserConfig`]
             (`embedding_dim`, `d_model`, `encoder_layers`, `unidirectional_layers`, `pooling`,
             `cell`, `attention_views`, `dropout`) or [`BagConfig`] (`d_model`, `normalize`,
-            `sublinear_counts`). By default the paper's: a BiLSTM of 512 units in each direction
-            over word vectors of 300 dimensions with max-pooling, or the plain average of such word
-            vectors.
-        source_language: The language to whose encoder the others are fitted.
-        languages: The language codes; the position of a code in this list is its language id. Each
-            language has its own encoder.
+            `sublinear_counts`). Default, as in the paper: a BiLSTM of 512 units per direction over
+            word vectors of 300 dimensions with max-pooling, or the plain average of such vectors.
+        source_language: The language whose encoder the others are fitted to.
+        languages: The language codes. The position of a code in this list is its language id.
         pivot_languages: A subset of `languages`, as for [`TmdeConfig`]. The model does not use it.
 
     Raises:
-        ValueError: If the kind of encoder or a setting of it is unknown, or a language is not among
-            the languages.
+        ValueError: The kind of encoder or one of its settings is unknown, or a language is not in
+            `languages`.
+
+    Example:
+        ```python
+        from modeling_tmde import AlignedConfig, AlignedModel
+
+        config = AlignedConfig(
+            vocab_size=8000,
+            encoder_config={"d_model": 128, "embedding_dim": 64},
+            source_language="en",
+            languages=["de", "en"],
+        )
+        model = AlignedModel(config)
+        ```
     """
 
     model_type = "tmde_aligned"

@@ -13,19 +13,28 @@ __all__ = ["BagConfig"]
 class BagConfig(EmbedderConfig):
     r"""Configuration of [`BagModel`].
 
-    The defaults make a model of 8.2 M parameters: 33 MB, or 16 MB in half precision.
+    The defaults give 8.2 M parameters: 33 MB, or 16 MB in half precision.
 
     Args:
-        vocab_size: The entries of the shared vocabulary, each with one vector and one weight.
+        vocab_size: The number of entries of the shared vocabulary, each with one vector and one
+            weight.
         d_model: The width of the vectors and of the document embedding.
-        normalize: Whether every embedding is scaled to length 1; otherwise it is divided by the
+        normalize: Whether to scale every embedding to length 1. Otherwise it is divided by the
             number of tokens.
         sublinear_counts: Whether a token that occurs n times in a text counts sqrt(n) times.
-        languages: The language codes; the position of a code in this list is its language id.
+        languages: The language codes. The position of a code in this list is its language id.
         pivot_languages: A subset of `languages`, as for [`TmdeConfig`]. The model uses neither.
 
     Raises:
         ValueError: If a size is not positive, or a pivot language is not among the languages.
+
+    Example:
+        ```python
+        from modeling_tmde import BagModel, BagConfig
+
+        config = BagConfig(vocab_size=32_000, d_model=256, languages=["de", "en", "es"])
+        model = BagModel(config)
+        ```
     """
 
     model_type = "tmde_bag"

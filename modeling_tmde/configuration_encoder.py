@@ -15,39 +15,47 @@ __all__ = ["TmdeEncoderConfig"]
 class TmdeEncoderConfig(EmbedderConfig):
     r"""Configuration of [`TmdeEncoderModel`] and its models with a head.
 
-    The defaults are the lightweight encoder of Mao et al. 2021 (section 4.1): 30.1 M parameters.
+    The defaults are the lightweight encoder of Mao et al. (2021, section 4.1), 30.1 M parameters.
 
     Args:
-        vocab_size: The entries of the shared vocabulary.
-        d_model: The width of the encoder and of the document embedding; a multiple of the heads.
+        vocab_size: The number of entries of the shared vocabulary.
+        d_model: The width of the encoder and of the document embedding; a multiple of the number of
+            heads.
         encoder_layers: The number of layers.
-        encoder_attention_heads: The number of attention heads of every layer.
-        encoder_ffn_dim: The inner width of every feed-forward network.
+        encoder_attention_heads: The number of attention heads in each layer.
+        encoder_ffn_dim: The inner width of the feed-forward networks.
         dropout: The dropout rate of embeddings and of every residual branch.
         attention_dropout: The dropout rate of attention probabilities.
-        activation_function: The name of a transformers activation; `"gelu"` in Conneau 2019
-            (section 4.3.5).
-        max_position_embeddings: The longest input in tokens, `<s>` and `</s>` counted.
-        pooling: How the embedding P is made. `"mean"`: of the final states of a text's tokens,
-            `<s>` and `</s>` among them, as their mean (Mao et al. 2021, section 3.1). `"first"`:
-            it is the final state of the first token (Conneau 2019, section 4.3.4; Li 2021, section
-            4.3.1, takes it of XLM-R).
-        position_embeddings: `"sinusoidal"` (Vaswani et al. 2017) or `"learned"` (Conneau 2019,
+        activation_function: The name of a transformers activation; Conneau (2019, section 4.3.5)
+            uses `"gelu"`.
+        max_position_embeddings: The longest input in tokens, including `<s>` and `</s>`.
+        pooling: How the embedding P is computed. `"mean"`: the mean of the final states of all
+            tokens, `<s>` and `</s>` included (Mao et al., 2021, section 3.1). `"first"`: the final
+            state of the first token (Conneau, 2019, section 4.3.4; Li, 2021, section 4.3.1, for
+            XLM-R).
+        position_embeddings: `"sinusoidal"` (Vaswani et al., 2017) or `"learned"` (Conneau, 2019,
             section 4.3.5).
-        prediction_head: The part between a state and the softmax over the vocabulary. `"linear"`:
-            one linear layer (Mao et al. 2021, section 3.1). `"transform"`: linear, activation,
-            LayerNorm, as in BERT and XLM-R. `"none"`: nothing, as in XLM (Conneau 2019, section
-            4.3), so that the last state of a decoder that begins with these layers predicts tokens
-            at once.
-        causal: Whether a token sees only those before it, for causal language modeling
-            (Conneau 2019, section 4.3.3).
+        prediction_head: What lies between a state and the softmax over the vocabulary. `"linear"`:
+            one linear layer (Mao et al., 2021, section 3.1). `"transform"`: linear, activation,
+            LayerNorm, as in BERT and XLM-R. `"none"`: nothing, as in XLM (Conneau, 2019, section
+            4.3); a decoder initialized from these layers then predicts tokens at once.
+        causal: Whether a token attends only earlier tokens, for causal language modeling (Conneau,
+            2019, section 4.3.3).
         mask_token_id: The id of `<mask>`.
         languages: The language codes, as for [`TmdeConfig`]. The model gets no language signal.
         pivot_languages: A subset of `languages`.
 
     Raises:
-        ValueError: If a name is unknown, sizes do not fit together, or a pivot language is not
-            among the languages.
+        ValueError: A name is unknown, sizes do not fit together, or a pivot language is not in
+            `languages`.
+
+    Example:
+        ```python
+        from modeling_tmde import TmdeEncoderConfig, TmdeEncoderModel
+
+        config = TmdeEncoderConfig(vocab_size=8000, d_model=256, languages=["de", "en", "es"])
+        model = TmdeEncoderModel(config)
+        ```
     """
 
     model_type = "tmde_encoder"

@@ -18,49 +18,64 @@ CONVOLUTIONAL_POOLINGS = ("max", "mean")
 class LaserConfig(EmbedderConfig):
     r"""Configuration of [`LaserModel`] and [`LaserForConditionalGeneration`].
 
-    The defaults are LASER_6 of Li 2021 (table 4.1) with 223.1 M parameters, and 191.6 M with
-    `encoder_layers=1` (LASER_1). The table prints 241 M and 209 M: a decoder that also takes its
-    last output as an input has 17 M more, but an LSTM reads that output anyway.
+    The defaults are LASER_6 of Li (2021, table 4.1), 223.1 M parameters. `encoder_layers=1`
+    (LASER_1) has 191.6 M. The table prints 241 M and 209 M: a decoder that also reads its last
+    output as an input would have 17 M more, but an LSTM reads that output anyway.
 
-    The model of Yu et al. 2018 is `encoder_layers=2, unidirectional_layers=1, pooling="mean",
+    The model of Yu et al. (2018) is `encoder_layers=2, unidirectional_layers=1, pooling="mean",
     decoder_hidden_size=1024, language_signal="start_token"`, with a vocabulary of 85k.
 
     Args:
-        vocab_size: The entries of the shared BPE vocabulary.
-        d_model: The width of every encoder layer's output and of the document embedding; even. A
-            bidirectional layer has half of it in either direction.
+        vocab_size: The number of entries of the shared BPE vocabulary.
+        d_model: The width of each encoder layer's output and of the document embedding. Even: a
+            bidirectional layer splits it between its two directions.
         embedding_dim: The width of the token vectors of encoder and decoder.
         encoder_layers: The number of LSTM layers of the encoder.
         unidirectional_layers: How many of the last layers read forward only.
-        pooling: How the embedding is made of the last layer's states at the tokens: `"max"`
-            (LASER), `"mean"` (Yu et al. 2018), `"last"` (the last state of either direction) or
-            `"attention"` (self-attention with several views, Conneau 2019, section 3.2.2, and
-            Yu et al. 2018, table 1).
-        cell: `"lstm"`, `"gru"`, `"conv"` or `"gated_conv"`. `"conv"`: convolutions over three
-            tokens, whose states are pooled in every layer and joined (HConvNet of Conneau 2019). A
-            layer then has `d_model / encoder_layers` of the width. `"gated_conv"`: gated
-            convolutions over three tokens with residual connections, on token vectors times
-            `sqrt(embedding_dim)` plus sinusoidal positions; the last layer's states are pooled
-            (GatedConvNet of Conneau 2019).
-        attention_views: The number of context vectors of `"attention"`, whose outputs are joined; a
-            layer has `d_model / attention_views` of the width.
+        pooling: How the embedding is computed from the last layer's token states: `"max"` (LASER),
+            `"mean"` (Yu et al., 2018), `"last"` (the last state of each direction) or `"attention"`
+            (self-attention with several views; Conneau, 2019, section 3.2.2, and Yu et al., 2018,
+            table 1).
+        cell: The kind of layer: `"lstm"`, `"gru"`, `"conv"` or `"gated_conv"`. `"conv"`:
+            convolutions over three tokens; the states of every layer are pooled and concatenated,
+            and a layer is `d_model / encoder_layers` wide (HConvNet of Conneau, 2019).
+            `"gated_conv"`: gated convolutions over three tokens with residual connections, on token
+            vectors times `sqrt(embedding_dim)` plus sinusoidal positions; the last layer's states
+            are pooled (GatedConvNet of Conneau, 2019).
+        attention_views: The number of context vectors of `"attention"`, which are concatenated. A
+            layer is `d_model / attention_views` wide.
         decoder_hidden_size: The width of the decoder, one LSTM layer.
-        language_signal: How the decoder gets the target language. `"feature"` (LASER): a vector of
-            the language is joined to its input at every step. `"start_token"` (Yu et al. 2018): a
-            token vector of the language takes the place of that of `<s>`.
-        language_embedding_dim: The width of the vector of `"feature"`.
-        dropout: The dropout rate of token vectors, between the encoder's layers and of the
-            decoder's outputs. The states that are pooled have none, because it would bias their
-            maximum.
-        share_embeddings: Whether encoder input, decoder input and decoder output have one table;
-            they must then be of one width.
-        languages: The language codes; the position of a code in this list is its language id.
-        pivot_languages: The languages that the decoder is trained to translate into; a subset of
+        language_signal: How the decoder learns the target language. `"feature"` (LASER): a vector
+            of the language is concatenated to its input at every step. `"start_token"` (Yu et al.,
+            2018): a token vector of the language replaces that of `<s>`.
+        language_embedding_dim: The width of the language vector of `"feature"`.
+        dropout: The dropout rate of token vectors, between encoder layers, and of decoder outputs.
+            Pooled states have none, because it would bias their maximum.
+        share_embeddings: Whether encoder input, decoder input and decoder output share one table.
+            They must then have the same width.
+        languages: The language codes. The position of a code in this list is its language id.
+        pivot_languages: The languages that the decoder learns to translate into; a subset of
             `languages`.
 
     Raises:
-        ValueError: If a size is not positive or sizes do not fit together, a setting is unknown, a
-            language is named twice, or a pivot language is not among the languages.
+        ValueError: A size is not positive, sizes do not fit together, a setting is unknown, a
+            language is named twice, or a pivot language is not in `languages`.
+
+    Example:
+        ```python
+        from modeling_tmde import LaserConfig, LaserForConditionalGeneration
+
+        config = LaserConfig(
+            vocab_size=8000,
+            d_model=256,
+            embedding_dim=128,
+            encoder_layers=1,
+            decoder_hidden_size=256,
+            languages=["de", "en"],
+            pivot_languages=["en"],
+        )
+        model = LaserForConditionalGeneration(config)
+        ```
     """
 
     model_type = "tmde_laser"

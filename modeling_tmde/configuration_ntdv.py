@@ -15,27 +15,42 @@ __all__ = ["NtdvConfig"]
 class NtdvConfig(EmbedderConfig):
     r"""Configuration of [`NtdvModel`] and [`NtdvForConditionalGeneration`].
 
-    The defaults are those of Li 2021, section 3.3 and table 3.1.
+    The defaults are those of Li (2021, section 3.3 and table 3.1).
 
     Args:
-        vocab_size: The entries of the shared BPE vocabulary.
-        embedding_dim: The width of the word vectors, and of the decoders' outputs (Nematus'
-            readout).
-        d_model: d_h, the width of the encoders' states (both directions together), of the shared
-            layers and of the decoders; even. The document embedding is `hidden_size` wide.
-        attention_heads: r, the number of heads of the shared self-attention, each `d_model` wide.
-        shared_layers: Whether there are the three layers that all languages share. Without them it
-            is the plain translation model (NMT) of the first stage, whose embedding is the mean of
-            its encoder's states.
-        vector: The document embedding that the shared layers give: `"sum"` of the r context vectors
-            (eq. 3.3, `d_model` wide) or `"concat"` (eq. 3.4, `r * d_model` wide).
+        vocab_size: The number of entries of the shared BPE vocabulary.
+        embedding_dim: The width of the word vectors and of the decoders' outputs (the readout of
+            Nematus).
+        d_model: The width of the encoders' states (both directions together), of the shared layers
+            and of the decoders (d_h). Even. The document embedding is `hidden_size` wide.
+        attention_heads: The number of heads of the shared self-attention (r), each `d_model` wide.
+        shared_layers: Whether the model has the three shared layers. Without them, it is the
+            translation model of the first stage, whose embedding is the mean of its encoder's
+            states.
+        vector: The document embedding of the shared layers: `"sum"` of the r context vectors (eq.
+            3.3, `d_model` wide) or `"concat"` (eq. 3.4, `r * d_model` wide).
         dropout: The dropout rate of word vectors and of the decoders' outputs.
-        languages: The language codes; the position of a code in this list is its language id. Each
+        languages: The language codes. The position of a code in this list is its language id. Each
             language has its own encoder.
-        pivot_languages: The languages among them that have a decoder and are translated into.
+        pivot_languages: The languages that have a decoder; a subset of `languages`.
 
     Raises:
-        ValueError: If sizes do not fit together or a pivot language is not among the languages.
+        ValueError: Sizes do not fit together, or a pivot language is not in `languages`.
+
+    Example:
+        ```python
+        from modeling_tmde import NtdvConfig, NtdvForConditionalGeneration
+
+        config = NtdvConfig(
+            vocab_size=8000,
+            embedding_dim=64,
+            d_model=128,
+            attention_heads=2,
+            languages=["de", "en"],
+            pivot_languages=["en"],
+        )
+        model = NtdvForConditionalGeneration(config)
+        ```
     """
 
     model_type = "tmde_ntdv"

@@ -15,54 +15,75 @@ __all__ = ["TmdeConfig"]
 class TmdeConfig(EmbedderConfig):
     r"""Configuration of [`TmdeModel`] and [`TmdeForConditionalGeneration`].
 
-    The defaults are the size of Li 2021 (table 4.1): 243.9 M parameters for
-    `bottleneck="first"` and 256.5 M for `"pyramid"`. The table, which counts the queries and keys
-    of an attention over one key, prints 246 M and 259 M.
+    The defaults are the sizes of Li (2021, table 4.1): 243.9 M parameters for `bottleneck="first"`
+    and 256.5 M for `"pyramid"`. The table prints 246 M and 259 M, because it counts the queries and
+    keys of an attention over a single key.
 
     Args:
-        vocab_size: The entries of the shared BPE vocabulary.
-        d_model: The width of encoder, decoder and document embedding (d_h in table 4.1); even, and
+        vocab_size: The number of entries of the shared BPE vocabulary.
+        d_model: The width of encoder, decoder and document embedding (d_h in table 4.1). Even, and
             a multiple of both numbers of heads.
         encoder_layers: The number of layers of the encoder.
-        encoder_attention_heads: The number of attention heads of every encoder layer (r).
+        encoder_attention_heads: The number of attention heads in each encoder layer (r).
         encoder_ffn_dim: The inner width of the encoder's feed-forward networks (d_fc).
         decoder_layers: The number of layers of the translation decoder.
-        decoder_attention_heads: The number of attention heads of every decoder layer.
+        decoder_attention_heads: The number of attention heads in each decoder layer.
         decoder_ffn_dim: The inner width of the decoder's feed-forward networks.
         dropout: The dropout rate of embeddings and of every residual branch.
-        attention_dropout: The dropout rate of attention probabilities. The single slot of the
-            bottleneck has none, because dropping its one probability would drop the whole memory.
+        attention_dropout: The dropout rate of attention probabilities. The bottleneck's single slot
+            has none, because dropping its one probability would drop the whole memory.
         activation_function: The name of a transformers activation.
-        max_position_embeddings: The longest input in tokens, `<s>` and `</s>` counted.
-        bottleneck: What the decoder sees of the encoder.
-            `"first"` (T-MDE): one slot, the embedding P, the first output of the encoder.
-            `"pyramid"` (T-MDE_P, eq. 4.8-4.17): one slot, P gathered from every layer's first
-            output and from a pyramid of learned queries.
-            `"full"` (T-MDE_F, ablation of section 4.4.4): every encoder output; P is still the
-            first.
-            `"dual"` (dbT-MDE, section 5.2): the slot, then every encoder output.
-        pyramid_queries: The number of learned queries of the pyramid's first level (32 in Li
-            2021); each of the two following levels keeps half of the level before.
-        bottleneck_loss_weight: For `"dual"`, the share of the translation loss that is computed
-            with the bottleneck band alone; the rest uses both bands. 1 trains the bottleneck only,
-            0 never trains it alone.
-        bag_residual: Whether the embedding starts from the text's tokens: in place of the embedding
-            of `<s>` and its position, position 0 of the first layer's input is `sqrt(d_model)`
-            times the unit vector in the direction of `sum_t exp(w_t) E_t` over the tokens other
-            than `<s>`, `</s>` and `<pad>`, with a learned weight w for each token. The layers then
-            add to a weighted bag of tokens. Not in Li 2021, hence off.
-        sublinear_counts: Whether, in this bag, a token that occurs n times in a text counts sqrt(n)
-            times.
-        mask_token_id: The id of `<mask>`, which denoising puts in place of tokens; or None.
-        share_embeddings: Whether encoder input, decoder input and decoder output have one table.
-        language_embedding_dim: The width of the vector of the target language, which is joined to
+        max_position_embeddings: The longest input in tokens, including `<s>` and `</s>`.
+        bottleneck: What the decoder sees of the encoder:
+
+            - `"first"` (T-MDE): one slot, the embedding P, which is the first output of the
+              encoder.
+            - `"pyramid"` (T-MDE_P, eq. 4.8-4.17): one slot, P gathered from the first output of
+              every layer and from a pyramid of learned queries.
+            - `"full"` (T-MDE_F, the ablation of section 4.4.4): all encoder outputs. P is still the
+              first.
+            - `"dual"` (dbT-MDE, section 5.2): the slot, then all encoder outputs.
+        pyramid_queries: The number of learned queries on the first level of the pyramid, 32 in Li
+            (2021). Each of the next two levels keeps half of the level before.
+        bottleneck_loss_weight: For `"dual"`: the share of the translation loss that is computed
+            with the slot alone. The rest uses the slot and all outputs. 1 trains the bottleneck
+            only, 0 never trains it alone.
+        bag_residual: Whether the embedding starts from a bag of the text's tokens. Instead of the
+            embedding of `<s>`, position 0 of the first layer reads `sqrt(d_model)` times the unit
+            vector along `sum_t exp(w_t) E_t`, summed over all tokens except `<s>`, `</s>` and
+            `<pad>`, with a learned weight w per token. The layers then add to this bag. Not in Li
+            (2021), hence off by default.
+        sublinear_counts: Whether a token that occurs n times in a text counts sqrt(n) times in this
+            bag.
+        mask_token_id: The id of `<mask>`, which denoising inserts in place of tokens; None if there
+            is none.
+        share_embeddings: Whether encoder input, decoder input and decoder output share one table.
+        language_embedding_dim: The width of the target language's vector, which is concatenated to
             every slot that the decoder sees.
-        languages: The language codes; the position of a code in this list is its language id.
-        pivot_languages: The languages that the decoder is trained to translate into; a subset of
+        languages: The language codes. The position of a code in this list is its language id.
+        pivot_languages: The languages that the decoder learns to translate into; a subset of
             `languages`.
 
     Raises:
-        ValueError: If sizes do not fit together or a pivot language is not among the languages.
+        ValueError: Sizes do not fit together, or a pivot language is not in `languages`.
+
+    Example:
+        ```python
+        from modeling_tmde import TmdeConfig, TmdeForConditionalGeneration
+
+        config = TmdeConfig(
+            vocab_size=8000,
+            d_model=256,
+            encoder_layers=3,
+            encoder_attention_heads=4,
+            encoder_ffn_dim=512,
+            decoder_attention_heads=4,
+            decoder_ffn_dim=512,
+            languages=["de", "en"],
+            pivot_languages=["en"],
+        )
+        model = TmdeForConditionalGeneration(config)
+        ```
     """
 
     model_type = "tmde"

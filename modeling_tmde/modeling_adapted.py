@@ -164,20 +164,25 @@ class AdaptedPreTrainedModel(TransformerPreTrainedModel):
 
 
 class AdaptedModel(AdaptedPreTrainedModel):
-    """The encoder with its bottleneck: documents in, embeddings out.
+    """A pretrained encoder with a pooling: documents in, embeddings out.
 
-    The embedding P is the encoder's first output, or the mean of its outputs over the tokens of the
-    text (`config.pooling`) and of the prompt (`config.prompt`), without dropout.
-    `config.projection` multiplies it by a matrix, and `config.normalize` scales it to length 1.
-    Otherwise, before training, it equals the vector that `DocumentEmbedder` gives for the plain
-    encoder with that pooling and prompt.
+    The embedding P is the encoder's first output, or the mean of its outputs over the tokens of
+    text and prompt (`config.pooling`), without dropout. `config.projection` multiplies it by a
+    matrix, and `config.normalize` scales it to length 1. Without these two, an untrained model
+    computes the same vector as `DocumentEmbedder` does for the plain encoder with that pooling and
+    prompt.
 
     Example:
         ```python
-        >>> model = AutoModel.from_pretrained(path)
-        >>> texts = ["Das Haus ist alt.", "The house is old."]
-        >>> inputs = tokenizer(texts, return_tensors="pt", padding=True)
-        >>> model(**inputs).pooler_output  # (2, hidden_size)
+        from transformers import AutoModel, AutoTokenizer
+
+        import modeling_tmde
+
+        model = AutoModel.from_pretrained("runs/adapted")
+        tokenizer = AutoTokenizer.from_pretrained("runs/adapted")
+        texts = ["Das Haus ist alt.", "The house is old."]
+        inputs = tokenizer(texts, return_tensors="pt", padding=True)
+        embeddings = model(**inputs).pooler_output  # (2, hidden_size)
         ```
     """
 
@@ -248,30 +253,30 @@ class AdaptedModel(AdaptedPreTrainedModel):
 
         Args:
             input_ids: (batch, length), from the encoder's tokenizer.
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; without
-                it, everything counts. For rows that hold several texts, (batch, 1 or heads, length,
-                length), true where the token of a row sees the token of a column, or a summand of
-                the scores, together with `position_ids`; P is then that of the first text. Not with
-                a prompt.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side.
+                Default: all ones. For rows that contain several texts: (batch, 1 or heads, length,
+                length), true where the row's token attends the column's token, or a term added to
+                the scores; requires `position_ids`. P is then that of the first text. Not with a
+                prompt.
             inputs_embeds: (batch, length, width) instead of `input_ids`, if the encoder accepts
                 them.
-            token_type_ids: (batch, length); zeros by default, and ignored by encoders without token
+            token_type_ids: (batch, length). Default: zeros. Ignored by encoders without token
                 types.
-            output_hidden_states: Also return those of the encoder. With a list of indices, the
-                hidden states that it leaves out are None. Without a prompt or padding on the left,
-                they are the encoder's own tensors, so that the gradient of P reaches them.
-            output_attentions: Also return those of the encoder.
-            pooled_only: Return P alone as `last_hidden_state`, (batch, 1, d_model). With
+            output_hidden_states: Also return the encoder's hidden states. A list of indices returns
+                only these and None for the others. Without a prompt or left padding, they are the
+                encoder's own tensors, so the gradient of P reaches them.
+            output_attentions: Also return the encoder's attentions.
+            pooled_only: Return only P as `last_hidden_state`, (batch, 1, d_model). With
                 `pooling="cls"`, the last layer of BERT, RoBERTa and XLM-R is computed for P alone.
-            kwargs: Other arguments of the encoder; `position_ids` only without a prompt.
+            kwargs: Further arguments of the encoder; `position_ids` only without a prompt.
 
         Returns:
-            `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`, whose position 0
-            is P, so that CLS pooling gives it too: (batch, length, d_model) with `pooling="cls"`,
-            the encoder's outputs behind P; with `"mean"` (batch, 1, d_model), and the encoder's
-            outputs are `hidden_states[-1]`. Behind padding, P is at the text's first place too.
-            `attentions` are those of texts that begin at position 0, with the prompt's tokens,
-            which all other outputs leave out.
+            `pooler_output` (batch, d_model), the embedding P. `last_hidden_state` contains P at
+            position 0, so CLS pooling returns it too: with `pooling="cls"` it is (batch, length,
+            d_model), P followed by the encoder's outputs; with `"mean"` it is (batch, 1, d_model),
+            and the encoder's outputs are `hidden_states[-1]`. P is at the text's first position
+            even if padding comes first. `attentions` cover texts that start at position 0 and
+            include the prompt's tokens, which all other outputs omit.
 
         Raises:
             TmdeError: Both or neither of `input_ids` and `inputs_embeds` are given, or the mask
@@ -546,18 +551,27 @@ def _turn(value: Any, shifts: torch.Tensor, shape: tuple[int, int]) -> Any:
 
 
 class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel):
-    """The encoder with T-MDE's decoder, for training and for decoding an embedding back into text.
+    """A pretrained encoder with T-MDE's translation decoder.
 
-    The decoder is that of T-MDE's `first`: it sees one slot, P and the target language.
+    The decoder trains the encoder, and turns an embedding back into text.
+
+    The decoder is that of T-MDE with `bottleneck="first"`: it sees one slot, P and the target
+    language.
 
     Example:
         ```python
-        >>> model = AutoModelForSeq2SeqLM.from_pretrained(path)
-        >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
-        >>> translated = model.generate(**inputs, target_language="en")
-        >>> tokenizer.batch_decode(translated, skip_special_tokens=True)
-        >>> embedding = model.get_encoder()(**inputs).pooler_output  # (1, d_model)
-        >>> model.generate(encoder_outputs=embedding, target_language="es")
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+        import modeling_tmde
+
+        model = AutoModelForSeq2SeqLM.from_pretrained("runs/adapted")
+        tokenizer = AutoTokenizer.from_pretrained("runs/adapted")
+        inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
+        translated = model.generate(**inputs, target_language="en", max_new_tokens=20)
+        print(tokenizer.batch_decode(translated, skip_special_tokens=True))
+
+        embedding = model.get_encoder()(**inputs).pooler_output  # (1, d_model)
+        model.generate(encoder_outputs=embedding, target_language="es", max_new_tokens=20)
         ```
     """
 

@@ -93,19 +93,25 @@ class AlignedPreTrainedModel(TmdeRecurrentPreTrainedModel):
 
 
 class AlignedModel(AlignedPreTrainedModel):
-    """Document embedder with an encoder for each language, all of one kind and size.
+    """One encoder per language, all of the same kind and size (X-BiLSTM, X-CBOW).
 
     The encoder of `config.source_language` is pretrained and frozen. Each other encoder learns to
-    give the same vector for the translation (X-BiLSTM, X-CBOW). They share only the vocabulary.
+    give a translation the same vector. They share only the vocabulary.
 
     Example:
-    ```python
-    >>> model = AutoModel.from_pretrained(path)
-    >>> texts = ["Das Haus ist alt.", "The house is old."]
-    >>> inputs = tokenizer(texts, return_tensors="pt", padding=True)
-    >>> ids = torch.tensor([model.config.languages.index(code) for code in ("de", "en")])
-    >>> model(**inputs, language_ids=ids).pooler_output  # (2, hidden_size)
-    ```
+        ```python
+        import torch
+        from transformers import AutoModel, AutoTokenizer
+
+        import modeling_tmde
+
+        model = AutoModel.from_pretrained("runs/aligned")
+        tokenizer = AutoTokenizer.from_pretrained("runs/aligned")
+        texts = ["Das Haus ist alt.", "The house is old."]
+        inputs = tokenizer(texts, return_tensors="pt", padding=True)
+        languages = torch.tensor([model.config.languages.index(code) for code in ("de", "en")])
+        embeddings = model(**inputs, language_ids=languages).pooler_output  # (2, hidden_size)
+        ```
     """
 
     needs_language_ids = True
@@ -162,21 +168,22 @@ class AlignedModel(AlignedPreTrainedModel):
 
         Args:
             input_ids: (batch, length).
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side;
-                everything counts when it is missing.
-            inputs_embeds: Not supported, because every encoder has a table of its own.
-            language_ids: (batch,), positions in `config.languages`, or (1,) for all texts.
-            language: The code of all texts, in place of `language_ids`.
-            pooled_only: Accepted as in all families; there are no states to leave out.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side.
+                Default: all ones.
+            inputs_embeds: Not supported, because every encoder has its own table.
+            language_ids: (batch,), positions in `config.languages`, which select the encoder of
+                each text; or (1,) for all texts.
+            language: The language code of all texts, instead of `language_ids`.
+            pooled_only: Accepted for compatibility; there are no token states to skip.
             kwargs: Not used.
 
         Returns:
-            `pooler_output` (batch, hidden_size): the embedding. `last_hidden_state`
-            (batch, 1, hidden_size), whose position 0 is the embedding, as CLS pooling expects.
+            `pooler_output` (batch, hidden_size), the embedding. `last_hidden_state` (batch, 1,
+            hidden_size) contains it at position 0, so CLS pooling returns it too.
 
         Raises:
-            ValueError: If `language_ids` are missing or name no language of this model, if there
-                are no `input_ids`, or `attention_mask` does not fit.
+            ValueError: `language_ids` are missing or out of range, there are no `input_ids`, or the
+                mask does not fit.
         """
         if inputs_embeds is not None:
             raise TmdeError(

@@ -34,22 +34,27 @@ class BagPreTrainedModel(EmbedderPreTrainedModel):
 
 
 class BagModel(BagPreTrainedModel):
-    """Document embedder: `P = sum_t exp(w_t) E_t` over the tokens t of a text, scaled to length 1.
+    """Weighted bag of subword vectors: `P = sum_t exp(w_t) E_t`, scaled to length 1.
 
-    With `sublinear_counts`, the n occurrences of a token in a text count sqrt(n) times together.
+    The sum runs over the tokens t of a text. With `sublinear_counts`, n occurrences of a token
+    count sqrt(n) times.
 
-    Every entry of the vocabulary has a vector E_t (`embed_tokens`) and a log weight w_t
-    (`token_weights`); the order of the tokens does not matter, and texts may have any length.
-    `<s>`, `</s>` and `<pad>` start with so small a weight that they only count in a text without
-    other tokens.
+    Every vocabulary entry has a vector E_t (`embed_tokens`) and a log weight w_t (`token_weights`).
+    The order of tokens does not matter, and texts may have any length. `<s>`, `</s>` and `<pad>`
+    are initialized with tiny weights, so they only count in a text without other tokens.
 
     Example:
-    ```python
-    >>> model = AutoModel.from_pretrained(path)
-    >>> texts = ["Das Haus ist alt.", "The house is old."]
-    >>> inputs = tokenizer(texts, return_tensors="pt", padding=True)
-    >>> model(**inputs).pooler_output  # (2, d_model)
-    ```
+        ```python
+        from transformers import AutoModel, AutoTokenizer
+
+        import modeling_tmde
+
+        model = AutoModel.from_pretrained("runs/bag")
+        tokenizer = AutoTokenizer.from_pretrained("runs/bag")
+        texts = ["Das Haus ist alt.", "The house is old."]
+        inputs = tokenizer(texts, return_tensors="pt", padding=True)
+        embeddings = model(**inputs).pooler_output  # (2, d_model)
+        ```
     """
 
     def __init__(self, config: BagConfig):
@@ -71,15 +76,15 @@ class BagModel(BagPreTrainedModel):
 
         Args:
             input_ids: (batch, length).
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side;
-                everything counts when it is missing. Padding is not computed.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side.
+                Default: all ones. Padding is not computed.
             inputs_embeds: Not supported, because token weights need ids.
-            pooled_only: Accepted as in all families; there are no states to leave out.
+            pooled_only: Accepted for compatibility; there are no token states to skip.
             kwargs: Not used.
 
         Returns:
-            `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`
-            (batch, 1, d_model), whose position 0 is P, so that CLS pooling gives it too.
+            `pooler_output` (batch, d_model), the embedding P. `last_hidden_state` (batch, 1,
+            d_model) contains P at position 0, so CLS pooling returns it too.
 
         Raises:
             ValueError: If `inputs_embeds` is given, or `input_ids` and `attention_mask` do not fit
@@ -104,10 +109,10 @@ class BagModel(BagPreTrainedModel):
         """Embed texts whose token ids are concatenated without padding.
 
         Args:
-            token_ids: (tokens,) int32 or int64, those of the first text, then those of the second,
-                ...
-            lengths: (batch,) int64, the number of tokens of each text; their sum is `tokens`. A
-                text of length 0 gets zeros.
+            token_ids: (tokens,) int32 or int64: the ids of the first text, then those of the
+                second, and so on.
+            lengths: (batch,) int64, the number of tokens of each text; they sum to `tokens`. A text
+                of length 0 gets zeros.
 
         Returns:
             (batch, d_model), in the type of the weights.

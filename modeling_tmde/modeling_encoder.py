@@ -61,17 +61,23 @@ class TmdeEncoderPreTrainedModel(TransformerPreTrainedModel):
 
 
 class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
-    """Document embedder: the layers of T-MDE over `<s> tokens </s>` without a language signal.
+    """Transformer encoder without a decoder or a language signal.
 
-    The embedding P is the mean of the final states, or the first of them.
+    It has the layers of T-MDE and reads `<s> tokens </s>`. The embedding P is the mean of the final
+    states, or the first of them.
 
     Example:
-    ```python
-    >>> model = AutoModel.from_pretrained(path)
-    >>> texts = ["Das Haus ist alt.", "The house is old."]
-    >>> inputs = tokenizer(texts, return_tensors="pt", padding=True)
-    >>> model(**inputs).pooler_output  # (2, d_model)
-    ```
+        ```python
+        from transformers import AutoModel, AutoTokenizer
+
+        import modeling_tmde
+
+        model = AutoModel.from_pretrained("runs/encoder")
+        tokenizer = AutoTokenizer.from_pretrained("runs/encoder")
+        texts = ["Das Haus ist alt.", "The house is old."]
+        inputs = tokenizer(texts, return_tensors="pt", padding=True)
+        embeddings = model(**inputs).pooler_output  # (2, d_model)
+        ```
     """
 
     # A checkpoint with a prediction head or a classifier opens here too, without them.
@@ -110,32 +116,33 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         """Embed texts.
 
         Args:
-            input_ids: (batch, length), beginning with `<s>`.
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, wherever it is;
-                everything counts when it is missing. A text has at least one token. For rows that
-                hold several texts, (batch, 1 or heads, length, length), true where the token of a
-                row sees the token of a column, or a summand of the scores, together with
-                `position_ids`; P is then that of the first text.
-            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and
+            input_ids: (batch, length), starting with `<s>`.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, anywhere. Default: all
+                ones. A text has at least one token. For rows that contain several texts: (batch, 1
+                or heads, length, length), true where the row's token attends the column's token, or
+                a term added to the scores; requires `position_ids`. P is then that of the first
+                text.
+            inputs_embeds: (batch, length, d_model) instead of `input_ids`, before scaling and
                 positions.
-            position_ids: (batch, length), the place of each token in its text; counted from 0 over
-                the tokens of the mask when missing. With them, a text and its translation may
-                follow each other as one text, each counted from 0 (Conneau 2019, figure 4.6). All
-                are less than `max_position_embeddings`. On an accelerator, this is checked in
-                evaluation mode only.
-            pooled_only: Accepted as in all families; the states are there in any case.
-            kwargs: `output_hidden_states` also returns H^0, H^1, ... before the final norm, and
-                `output_attentions` the attention probabilities, with `attn_implementation="eager"`.
+            position_ids: (batch, length), the position of each token in its text. Default: counted
+                from 0 over the tokens of the mask. With them, a row may contain a text and its
+                translation, each counted from 0 (Conneau, 2019, figure 4.6). All must be below
+                `max_position_embeddings`; on an accelerator this is checked in evaluation mode
+                only.
+            pooled_only: Accepted for compatibility; the states are computed in any case.
+            kwargs: `output_hidden_states` also returns H^0, H^1, ... before the final norm.
+                `output_attentions` also returns attention probabilities, with
+                `attn_implementation="eager"`.
 
         Returns:
-            `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`, whose position 0
-            is P: with `pooling="first"` the final states (batch, length, d_model), where position 0
-            is that of the first token even behind padding; with `"mean"`, P alone
-            (batch, 1, d_model). `token_states` (batch, length, d_model): the final state of every
+            `pooler_output` (batch, d_model), the embedding P. `last_hidden_state` contains P at
+            position 0: with `pooling="first"`, the final states (batch, length, d_model), where
+            position 0 is the first token even if padding comes first; with `"mean"`, only P,
+            (batch, 1, d_model). `token_states` (batch, length, d_model), the final state of every
             token in either case.
 
         Raises:
-            ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, a mask or
+            ValueError: Both or neither of `input_ids` and `inputs_embeds` are given, a mask or
                 positions do not fit them, or the input is too long.
         """
         inputs = check_packable_inputs(
@@ -222,18 +229,22 @@ class TmdeEncoderPredictionHead(nn.Module):
 
 
 class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
-    """The encoder with its prediction head, for training and for filling in `<mask>`.
+    """The encoder with a prediction head, for masked language modeling.
 
-    The output projection is the embedding table. Mao et al. 2021 train predictions from the
-    embedding, `lm_head(head(pooler_output))`; the logits of `forward` are those of every token, as
-    in Conneau 2019.
+    The output projection is the embedding table. `forward` predicts every token, as in Conneau
+    (2019). Mao et al. (2021) predict from the embedding: `lm_head(head(pooler_output))`.
 
     Example:
-    ```python
-    >>> model = AutoModelForMaskedLM.from_pretrained(path)
-    >>> inputs = tokenizer("Das Haus ist <mask>.", return_tensors="pt")
-    >>> model(**inputs).logits  # (1, length, vocab_size)
-    ```
+        ```python
+        from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+        import modeling_tmde
+
+        model = AutoModelForMaskedLM.from_pretrained("runs/encoder")
+        tokenizer = AutoTokenizer.from_pretrained("runs/encoder")
+        inputs = tokenizer("Das Haus ist <mask>.", return_tensors="pt")
+        logits = model(**inputs).logits  # (1, length, vocab_size)
+        ```
     """
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
@@ -276,9 +287,10 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
             attention_mask: As for [`TmdeEncoderModel`].
             inputs_embeds: As for [`TmdeEncoderModel`].
             position_ids: As for [`TmdeEncoderModel`].
-            labels: (batch, length), the token to predict at each place, -100 where there is none.
-            num_items_in_batch: The number of tokens to divide the loss by (gradient accumulation);
-                this batch's by default.
+            labels: (batch, length), the token to predict at each position; -100 where there is
+                none.
+            num_items_in_batch: The number of tokens to divide the loss by, for gradient
+                accumulation. Default: those of this batch.
             kwargs: As for [`TmdeEncoderModel`].
 
         Returns:
@@ -308,17 +320,23 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
 
 
 class TmdeEncoderForSequenceClassification(EmbeddingClassifier, TmdeEncoderPreTrainedModel):
-    """The encoder with a linear classifier of its embedding, for labeled texts or pairs of texts.
+    """The encoder with a linear classifier on its embedding, for texts or pairs of texts.
 
-    Conneau 2019 (sections 4.3.4 and 4.3.5) fine-tunes language models on XNLI this way: a pair is
+    Conneau (2019, sections 4.3.4 and 4.3.5) fine-tunes language models on XNLI this way: a pair is
     one text, `<s> premise </s> hypothesis </s>`, and all weights are trained.
 
     Example:
-    ```python
-    >>> model = AutoModelForSequenceClassification.from_pretrained(path, num_labels=3)
-    >>> inputs = tokenizer("Das Haus ist alt.", "Das Haus ist neu.", return_tensors="pt")
-    >>> model(**inputs, labels=torch.tensor([2])).loss
-    ```
+        ```python
+        import torch
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+        import modeling_tmde
+
+        model = AutoModelForSequenceClassification.from_pretrained("runs/encoder", num_labels=3)
+        tokenizer = AutoTokenizer.from_pretrained("runs/encoder")
+        inputs = tokenizer("Das Haus ist alt.", "Das Haus ist neu.", return_tensors="pt")
+        loss = model(**inputs, labels=torch.tensor([2])).loss
+        ```
     """
 
     encoder_class = TmdeEncoderModel

@@ -37,18 +37,23 @@ class LaserPreTrainedModel(TmdeRecurrentPreTrainedModel):
 
 
 class LaserModel(TmdeSequenceReader, LaserPreTrainedModel):
-    """Document embedder of LSTM layers over the tokens, without a language signal.
+    """LSTM, GRU or convolutional encoder without a language signal.
 
-    The embedding P is the maximum (Li 2021, section 2.1.4) or the mean (Yu et al. 2018) over the
-    last layer's states at the tokens, or made as [`LaserConfig`] says. There is no longest text.
+    The embedding P is the maximum (Li, 2021, section 2.1.4) or the mean (Yu et al., 2018) over the
+    last layer's token states, or computed as [`LaserConfig`] says. Texts may have any length.
 
     Example:
-    ```python
-    >>> model = AutoModel.from_pretrained(path)
-    >>> texts = ["Das Haus ist alt.", "The house is old."]
-    >>> inputs = tokenizer(texts, return_tensors="pt", padding=True)
-    >>> model(**inputs).pooler_output  # (2, d_model)
-    ```
+        ```python
+        from transformers import AutoModel, AutoTokenizer
+
+        import modeling_tmde
+
+        model = AutoModel.from_pretrained("runs/laser")
+        tokenizer = AutoTokenizer.from_pretrained("runs/laser")
+        texts = ["Das Haus ist alt.", "The house is old."]
+        inputs = tokenizer(texts, return_tensors="pt", padding=True)
+        embeddings = model(**inputs).pooler_output  # (2, d_model)
+        ```
     """
 
     # A checkpoint of the encoder-decoder opens here too, without its decoder.
@@ -76,22 +81,22 @@ class LaserModel(TmdeSequenceReader, LaserPreTrainedModel):
 
         Args:
             input_ids: (batch, length).
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, which may be anywhere;
-                everything counts when it is missing.
-            inputs_embeds: (batch, length, embedding_dim) in place of `input_ids`.
-            output_hidden_states: Whether to return the token vectors, and every layer's states with
-                zeros at padding, (batch, length, width) each.
-            pooled_only: Accepted as in all families; states are left out unless they are asked for.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, anywhere. Default: all
+                ones.
+            inputs_embeds: (batch, length, embedding_dim) instead of `input_ids`.
+            output_hidden_states: Also return the token vectors and every layer's states, (batch,
+                length, width) each, with zeros at padding.
+            pooled_only: Accepted for compatibility; states are only returned on request.
             kwargs: Not used.
 
         Returns:
-            `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`
-            (batch, 1, d_model), whose position 0 is P, so that CLS pooling gives it too; the states
-            of the last layer are `hidden_states[-1]`.
+            `pooler_output` (batch, d_model), the embedding P. `last_hidden_state` (batch, 1,
+            d_model) contains P at position 0, so CLS pooling returns it too. The states of the last
+            layer are `hidden_states[-1]`.
 
         Raises:
-            ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, if the mask
-                does not fit, or a text has no token.
+            ValueError: Both or neither of `input_ids` and `inputs_embeds` are given, the mask does
+                not fit, or a text has no token.
         """
         inputs = check_inputs(input_ids, inputs_embeds, attention_mask)
         if attention_mask is None:
@@ -257,17 +262,23 @@ class LaserDecoder(LaserPreTrainedModel):
 class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel):
     """The encoder with its translation decoder.
 
-    It is what is trained, and it decodes an embedding back into text.
+    The decoder trains the encoder, and turns an embedding back into text.
 
     Example:
-    ```python
-    >>> model = AutoModelForSeq2SeqLM.from_pretrained(path)
-    >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
-    >>> output_ids = model.generate(**inputs, target_language="en")
-    >>> tokenizer.batch_decode(output_ids, skip_special_tokens=True)
-    >>> embedding = model.get_encoder()(**inputs).pooler_output  # (1, d_model)
-    >>> model.generate(encoder_outputs=embedding, target_language="es")
-    ```
+        ```python
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+        import modeling_tmde
+
+        model = AutoModelForSeq2SeqLM.from_pretrained("runs/laser")
+        tokenizer = AutoTokenizer.from_pretrained("runs/laser")
+        inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
+        translated = model.generate(**inputs, target_language="en", max_new_tokens=20)
+        print(tokenizer.batch_decode(translated, skip_special_tokens=True))
+
+        embedding = model.get_encoder()(**inputs).pooler_output  # (1, d_model)
+        model.generate(encoder_outputs=embedding, target_language="es", max_new_tokens=20)
+        ```
     """
 
     # An LSTM cannot go back, so assisted generation is not supported.

@@ -128,23 +128,30 @@ class NtdvPreTrainedModel(TmdeRecurrentPreTrainedModel):
 
 
 class NtdvModel(NtdvPreTrainedModel):
-    """Document embedder: an encoder for each language, and layers that all languages share.
+    """One encoder per language, followed by layers that all languages share.
 
-    Every language has a bidirectional GRU of its own; all read the same table of word vectors,
-    since the vocabulary is shared. Its states go through the shared layers: a GRU, self-attention
-    of r heads U_i (eq. 3.1), whose means over time are the context vectors p_i (eq. 3.2), and a
-    projection back to `d_model`, the memory that the decoders attend. The embedding is the sum
-    (eq. 3.3) or the concatenation (eq. 3.4) of the context vectors. Without `shared_layers` (the
-    NMT of the first stage) the memory is the encoder's states, and the embedding their mean.
+    Each language has a bidirectional GRU. All read the same table of word vectors, since the
+    vocabulary is shared. The states pass through the shared layers: a GRU, self-attention of r
+    heads U_i (eq. 3.1), whose means over time are the context vectors p_i (eq. 3.2), and a
+    projection back to `d_model`, the memory that the decoders attend. The embedding is the sum (eq.
+    3.3) or the concatenation (eq. 3.4) of the context vectors. Without `shared_layers` (the
+    translation model of the first stage), the memory is the encoder's states and the embedding is
+    their mean.
 
     Example:
-    ```python
-    >>> model = AutoModel.from_pretrained(path)
-    >>> texts = ["Das Haus ist alt.", "The house is old."]
-    >>> inputs = tokenizer(texts, return_tensors="pt", padding=True)
-    >>> ids = torch.tensor([model.config.languages.index(code) for code in ("de", "en")])
-    >>> model(**inputs, language_ids=ids).pooler_output  # (2, d_model)
-    ```
+        ```python
+        import torch
+        from transformers import AutoModel, AutoTokenizer
+
+        import modeling_tmde
+
+        model = AutoModel.from_pretrained("runs/ntdv")
+        tokenizer = AutoTokenizer.from_pretrained("runs/ntdv")
+        texts = ["Das Haus ist alt.", "The house is old."]
+        inputs = tokenizer(texts, return_tensors="pt", padding=True)
+        languages = torch.tensor([model.config.languages.index(code) for code in ("de", "en")])
+        embeddings = model(**inputs, language_ids=languages).pooler_output  # (2, hidden_size)
+        ```
     """
 
     needs_language_ids = True
@@ -181,26 +188,25 @@ class NtdvModel(NtdvPreTrainedModel):
 
         Args:
             input_ids: (batch, length).
-            attention_mask: (batch, length), 1 for tokens and 0 for what is not read, on either side
-                or between; everything counts when it is missing.
-            inputs_embeds: (batch, length, embedding_dim) in place of `input_ids`.
-            language_ids: (batch,), positions in `config.languages`, of the encoders that read the
-                texts; or (1,) for all texts.
-            language: The code of all texts, in place of `language_ids`.
-            pooled_only: Leave out the memory, if only the embedding is needed.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, anywhere. Default: all
+                ones.
+            inputs_embeds: (batch, length, embedding_dim) instead of `input_ids`.
+            language_ids: (batch,), positions in `config.languages`, which select the encoder of
+                each text; or (1,) for all texts.
+            language: The language code of all texts, instead of `language_ids`.
+            pooled_only: Skip the memory, if only the embedding is needed.
             kwargs: Not used.
 
         Returns:
-            `pooler_output` (batch, hidden_size): the embedding. `last_hidden_state`
-            (batch, 1, hidden_size), whose position 0 is the embedding, so that CLS pooling gives it
-            too; the states for every token, which are of another width, are in `memory`
-            (batch, length, d_model). `context` (batch, r * d_model): the context vectors, or
-            without shared layers the embedding. Hidden states and attentions are not available.
+            `pooler_output` (batch, hidden_size), the embedding. `last_hidden_state` (batch, 1,
+            hidden_size) contains it at position 0, so CLS pooling returns it too. `memory` (batch,
+            length, d_model), the token states, which have another width. `context` (batch, r *
+            d_model), the context vectors, or the embedding without shared layers. Hidden states and
+            attentions are not available.
 
         Raises:
-            ValueError: If `language_ids` are missing or name no language of this model, if not
-                exactly one of `input_ids` and `inputs_embeds` is given, or the mask does not fit or
-                leaves nothing of a text.
+            ValueError: `language_ids` are missing or out of range, both or neither of `input_ids`
+                and `inputs_embeds` are given, or the mask does not fit or leaves a text empty.
         """
         check_inputs(input_ids, inputs_embeds, attention_mask)
         if inputs_embeds is None:
@@ -343,21 +349,27 @@ class NtdvDecoder(NtdvPreTrainedModel):
 class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel):
     """NTDV with its decoders, for training and translation.
 
-    Training has two stages (section 3.2.1): translation models (`shared_layers=False`), then the
-    same weights, fixed, with the shared layers between them, which alone are trained. Li's
-    models are two in opposite directions; here any languages may have an encoder, and any pivot
-    languages among them a decoder.
+    Training has two stages (Li, 2021, section 3.2.1): first translation models
+    (`shared_layers=False`), then the same weights, frozen, with the shared layers between them,
+    which alone are trained. Li trains two models in opposite directions. Here, any language may
+    have an encoder, and any pivot language a decoder.
 
-    It translates from the memory, which holds every token, and cannot decode an embedding alone.
+    It translates from the memory, which contains every token, so it can't decode an embedding.
 
     Example:
-    ```python
-    >>> model = AutoModelForSeq2SeqLM.from_pretrained(path)
-    >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
-    >>> inputs["language_ids"] = torch.tensor([model.config.languages.index("de")])
-    >>> output_ids = model.generate(**inputs, target_language="en")
-    >>> tokenizer.batch_decode(output_ids, skip_special_tokens=True)
-    ```
+        ```python
+        import torch
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+        import modeling_tmde
+
+        model = AutoModelForSeq2SeqLM.from_pretrained("runs/ntdv")
+        tokenizer = AutoTokenizer.from_pretrained("runs/ntdv")
+        inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
+        inputs["language_ids"] = torch.tensor([model.config.languages.index("de")])
+        translated = model.generate(**inputs, target_language="en", max_new_tokens=20)
+        print(tokenizer.batch_decode(translated, skip_special_tokens=True))
+        ```
     """
 
     decoder_sees_states = True

@@ -62,19 +62,25 @@ class TmdePreTrainedModel(TransformerPreTrainedModel):
 
 
 class TmdeModel(TmdePreTrainedModel):
-    """The encoder with its bottleneck: documents in, embeddings out.
+    """The encoder of T-MDE: documents in, embeddings out.
 
-    Pre-norm transformer layers over `<s> tokens </s>`, no language signal; the embedding is
-    `P = LayerNorm(H^6)[0]` without projection, dropout or L2 normalization (section 4.2.1), and in
-    the pyramid the output of a seventh layer at the same place (eq. 4.14-4.17). With
-    `bag_residual`, H^0[0] is a weighted bag of the text's tokens, which reaches P over the residual
-    connections alone.
+    Pre-norm Transformer layers read `<s> tokens </s>` without a language signal. The embedding is
+    `P = LayerNorm(H^6)[0]`, without projection, dropout or L2 normalization (Li, 2021, section
+    4.2.1). In the pyramid, P is the output of a seventh layer at the same position (eq. 4.14-4.17).
+    With `bag_residual`, H^0[0] is a weighted bag of the text's tokens, which reaches P through the
+    residual connections.
 
     Example:
         ```python
-        >>> model = AutoModel.from_pretrained(path)
-        >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
-        >>> model(**inputs).pooler_output  # (1, d_model)
+        from transformers import AutoModel, AutoTokenizer
+
+        import modeling_tmde
+
+        model = AutoModel.from_pretrained("runs/tmde")
+        tokenizer = AutoTokenizer.from_pretrained("runs/tmde")
+        texts = ["Das Haus ist alt.", "The house is old."]
+        inputs = tokenizer(texts, return_tensors="pt", padding=True)
+        embeddings = model(**inputs).pooler_output  # (2, d_model)
         ```
     """
 
@@ -115,30 +121,30 @@ class TmdeModel(TmdePreTrainedModel):
         """Embed texts.
 
         Args:
-            input_ids: (batch, length), beginning with `<s>`.
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; without
-                it, everything counts. For rows that hold several texts, (batch, 1 or heads, length,
-                length), true where the token of a row sees the token of a column, or a summand of
-                the scores, together with `position_ids`. Not with `bag_residual`, which makes one
-                bag a row.
-            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and
+            input_ids: (batch, length), starting with `<s>`.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side.
+                Default: all ones. For rows that contain several texts: (batch, 1 or heads, length,
+                length), true where the row's token attends the column's token, or a term added to
+                the scores; requires `position_ids`. Not with `bag_residual`, which builds one bag
+                per row.
+            inputs_embeds: (batch, length, d_model) instead of `input_ids`, before scaling and
                 positions. Not with `bag_residual`, whose token weights need ids.
-            position_ids: (batch, length) or (1, length), the position of each token; counted from
-                the first token of a row by default. Rows that hold several texts need them, each
-                text counted from 0. All are less than `max_position_embeddings`. On an accelerator,
-                this is checked in evaluation mode only.
-            output_hidden_states: Also return H^0 to H^6 (before the final norm).
-            output_attentions: Also return attention probabilities; needs
+            position_ids: (batch, length) or (1, length), the position of each token. Default:
+                counted from the first token of the row. Rows that contain several texts need them,
+                each text counted from 0. All must be below `max_position_embeddings`; on an
+                accelerator this is checked in evaluation mode only.
+            output_hidden_states: Also return H^0 to H^6, before the final norm.
+            output_attentions: Also return attention probabilities. Requires
                 `attn_implementation="eager"`.
-            pooled_only: Compute the last layer for P alone, which saves most of it;
+            pooled_only: Compute only P in the last layer, which saves most of its time.
                 `last_hidden_state` is then (batch, 1, d_model).
-            kwargs: Not used: `generate` passes the arguments of the decoder to the encoder as well.
+            kwargs: Ignored; `generate` passes decoder arguments to the encoder as well.
 
         Returns:
-            `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`
-            (batch, length, d_model), whose position 0 is P in every variant, even if a text begins
-            behind padding. Of a row with several texts, P is that of the first; except with
-            `"pyramid"`, those of the others are the states at their first tokens.
+            `pooler_output` (batch, d_model), the embedding P. `last_hidden_state` (batch, length,
+            d_model) contains P at position 0 in every variant, even if padding comes first. For a
+            row with several texts, P is that of the first text; except with `"pyramid"`, the others
+            are the states at their first tokens.
 
         Raises:
             TmdeError: Both or neither of `input_ids` and `inputs_embeds` are given; mask or
@@ -304,16 +310,24 @@ class TmdeModel(TmdePreTrainedModel):
 
 
 class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel):
-    """T-MDE with its decoder, for training and for decoding an embedding back into text.
+    """T-MDE with its translation decoder.
+
+    The decoder trains the encoder, and turns an embedding back into text.
 
     Example:
         ```python
-        >>> model = AutoModelForSeq2SeqLM.from_pretrained(path)
-        >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
-        >>> translated = model.generate(**inputs, target_language="en")
-        >>> tokenizer.batch_decode(translated, skip_special_tokens=True)
-        >>> embedding = model.get_encoder()(**inputs).pooler_output  # (1, d_model)
-        >>> model.generate(encoder_outputs=embedding, target_language="es")
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+        import modeling_tmde
+
+        model = AutoModelForSeq2SeqLM.from_pretrained("runs/tmde")
+        tokenizer = AutoTokenizer.from_pretrained("runs/tmde")
+        inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
+        translated = model.generate(**inputs, target_language="en", max_new_tokens=20)
+        print(tokenizer.batch_decode(translated, skip_special_tokens=True))
+
+        embedding = model.get_encoder()(**inputs).pooler_output  # (1, d_model)
+        model.generate(encoder_outputs=embedding, target_language="es", max_new_tokens=20)
         ```
     """
 
@@ -364,15 +378,21 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel):
 
 
 class TmdeForSequenceClassification(EmbeddingClassifier, TmdePreTrainedModel):
-    """The encoder with a linear classifier of the embedding P, for labeled documents.
+    """The encoder with a linear classifier on the embedding P, for labeled documents.
 
-    The checkpoint of an encoder-decoder opens here without its decoder, and with a new classifier.
+    A checkpoint of an encoder-decoder opens without its decoder and with a new classifier.
 
     Example:
         ```python
-        >>> model = AutoModelForSequenceClassification.from_pretrained(path, num_labels=3)
-        >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
-        >>> model(**inputs, labels=torch.tensor([2])).loss
+        import torch
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+        import modeling_tmde
+
+        model = AutoModelForSequenceClassification.from_pretrained("runs/tmde", num_labels=3)
+        tokenizer = AutoTokenizer.from_pretrained("runs/tmde")
+        inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
+        loss = model(**inputs, labels=torch.tensor([2])).loss
         ```
     """
 
@@ -383,18 +403,23 @@ class TmdeForSequenceClassification(EmbeddingClassifier, TmdePreTrainedModel):
 
 
 class TmdeForTokenClassification(TmdePreTrainedModel):
-    """The encoder with a linear classifier of every output, for tagged sentences.
+    """The encoder with a linear classifier on every token output, for tagging.
 
-    Li 2021 expects `bottleneck="dual"` to serve such tasks best (section 5.2): its full band
-    trains the outputs of all tokens, that of `first` the embedding alone.
+    Li (2021, section 5.2) expects `bottleneck="dual"` to suit such tasks best: its full band trains
+    the outputs of all tokens, while `"first"` trains only the embedding.
 
-    The checkpoint of an encoder-decoder opens here without its decoder, and with a new classifier.
+    A checkpoint of an encoder-decoder opens without its decoder and with a new classifier.
 
     Example:
         ```python
-        >>> model = AutoModelForTokenClassification.from_pretrained(path, num_labels=17)
-        >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
-        >>> model(**inputs).logits  # (1, length, 17)
+        from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+        import modeling_tmde
+
+        model = AutoModelForTokenClassification.from_pretrained("runs/tmde", num_labels=17)
+        tokenizer = AutoTokenizer.from_pretrained("runs/tmde")
+        inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
+        logits = model(**inputs).logits  # (1, length, 17)
         ```
     """
 
@@ -426,8 +451,8 @@ class TmdeForTokenClassification(TmdePreTrainedModel):
             inputs_embeds: As for [`TmdeModel`].
             labels: (batch, length), the class of each token; -100 where there is none, as at `<s>`,
                 `</s>` and padding.
-            num_items_in_batch: The number of labels that are not -100 in all accumulated batches,
-                to divide the loss by. This batch's by default.
+            num_items_in_batch: The number to divide the loss by: the labels other than -100 in all
+                accumulated batches. Default: those of this batch.
             kwargs: As for [`TmdeModel`].
 
         Returns:

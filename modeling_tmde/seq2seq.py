@@ -443,37 +443,34 @@ class EmbeddingSeq2Seq(EmbedderPreTrainedModel, GenerationMixin):
         bottleneck_only: bool | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
-        """Encode texts, unless `encoder_outputs` are given, and decode into the target language.
+        """Encode texts, or take `encoder_outputs`, and decode into the target language.
 
         Args:
-            input_ids: (batch, length), the source; not needed with `encoder_outputs`.
+            input_ids: (batch, length), the source texts; not needed with `encoder_outputs`.
             attention_mask: (batch, length), 1 for tokens and 0 for padding.
-            decoder_input_ids: (batch, target_length), beginning with `<s>`; made from `labels` if
-                missing. Padding before `<s>` is not read, except in generation. With
-                `past_key_values`, only the new ones.
-            decoder_attention_mask: (batch, past + target_length), of the `decoder_input_ids` that
-                are given or made.
-            encoder_outputs: Output of `get_encoder()`, an output or a tuple (last_hidden_state,
-                ...) whose position 0 is the embedding, or embeddings (batch, d_model),
-                (d_model,), or a list of the latter.
+            decoder_input_ids: (batch, target_length), starting with `<s>`. Default: made from
+                `labels`. Padding before `<s>` is ignored, except in generation. With
+                `past_key_values`, only the new ids.
+            decoder_attention_mask: (batch, past + target_length), for the `decoder_input_ids`.
+            encoder_outputs: The output of `get_encoder()`; or a tuple (last_hidden_state, ...)
+                whose position 0 is the embedding; or embeddings (batch, d_model), (d_model,), or a
+                list of them.
             past_key_values: The cache of earlier calls.
-            inputs_embeds: (batch, length, width) in place of `input_ids`.
-            decoder_inputs_embeds: (batch, target_length, width) in place of `decoder_input_ids`.
-            labels: (batch, target_length), `tokens </s>`, padded with -100 or `pad_token_id`. The
-                `<s>` that a row begins with, as the tokenizer writes it, is no target.
-            target_language: Language of the target: one code, one code per text, or ids, which are
-                positions in `config.languages`: one, or (batch,). Default: the pivot language, if
-                there is only one.
-                With `labels`, codes are those of pivot languages.
-            language_ids: (batch,) source languages, for models with an encoder per language.
+            inputs_embeds: (batch, length, width) instead of `input_ids`.
+            decoder_inputs_embeds: (batch, target_length, width) instead of `decoder_input_ids`.
+            labels: (batch, target_length), `tokens </s>`, padded with -100 or `pad_token_id`. A
+                leading `<s>`, as the tokenizer writes it, is not a target.
+            target_language: The language to decode into: one code, one code per text, or ids
+                (positions in `config.languages`), one or (batch,). With `labels`, codes must be
+                pivot languages. Default: the only pivot language.
+            language_ids: (batch,), the source languages, for models with an encoder per language.
             token_type_ids: (batch, length), for encoders that take them.
-            use_cache: Whether to return a cache; without labels, by default as the config says.
-            logits_to_keep: Compute the logits of this many last positions only; 0 for all.
-            num_items_in_batch: Labels of all accumulated batches, as transformers' `Trainer`
-                counts them, to divide the loss by; see [`EmbeddingSeq2Seq.translation_loss`].
-                Default: the targets of this batch.
+            use_cache: Whether to return a cache. Default: as configured, without `labels`.
+            logits_to_keep: Compute logits only for this many last positions; 0 for all.
+            num_items_in_batch: The number to divide the loss by: the labels of all accumulated
+                batches, as transformers' `Trainer` counts them. Default: the targets of this batch.
             bottleneck_only: For `TmdeConfig(bottleneck="dual")`: decode from the embedding alone.
-                Default: if `encoder_outputs` are embeddings.
+                Default: true if `encoder_outputs` are embeddings.
             kwargs: Passed to encoder and decoder.
 
         Returns:
@@ -481,7 +478,7 @@ class EmbeddingSeq2Seq(EmbedderPreTrainedModel, GenerationMixin):
             `labels[:, t]`, and with `labels` the mean cross-entropy per target token.
 
         Raises:
-            ValueError: If there is nothing to decode, or the target language is missing or unknown.
+            ValueError: There is nothing to decode, or the target language is missing or unknown.
         """
         if bottleneck_only is None:
             bottleneck_only = is_embedding(encoder_outputs)
@@ -593,21 +590,21 @@ class EmbeddingSeq2Seq(EmbedderPreTrainedModel, GenerationMixin):
         encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray | list | None = None,
         **kwargs,
     ) -> ModelOutput | torch.Tensor:
-        """Translate texts, or decode `encoder_outputs`.
+        """Translate texts, or decode embeddings into text.
 
         Args:
             inputs: (batch, length), token ids of the source.
-            args: As in `GenerationMixin.generate`.
-            target_language: As for `forward`: one code, one code per text, or ids. Codes are those
-                of pivot languages.
-            encoder_outputs: As for `forward`: embeddings (batch, d_model), (d_model,), or a list of
-                the latter, as `DocumentEmbedder.encode` returns them, or what an encoder returned.
-                `TmdeConfig(bottleneck="dual")` decodes embeddings with its bottleneck band alone.
-            kwargs: As in `GenerationMixin.generate`.
+            args: As for `GenerationMixin.generate`.
+            target_language: The language to decode into: one code, one code per text, or ids. Codes
+                must be pivot languages.
+            encoder_outputs: What an encoder returned, or embeddings as `DocumentEmbedder.encode`
+                returns them: (batch, d_model), (d_model,), or a list of them.
+                `TmdeConfig(bottleneck="dual")` decodes embeddings from its slot alone.
+            kwargs: As for `GenerationMixin.generate`, such as `max_new_tokens` and `num_beams`.
 
         Raises:
-            ValueError: If there is nothing to decode, embeddings do not fit, or the target language
-                is missing, unknown, or no pivot.
+            ValueError: There is nothing to decode, embeddings have the wrong shape, or the target
+                language is missing, unknown, or not a pivot language.
         """
         if encoder_outputs is None:
             batch_size = self._source_batch_size(inputs, **kwargs)

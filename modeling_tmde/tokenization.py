@@ -218,35 +218,42 @@ def train_tokenizer(
     add_prefix_space: bool = False,
     languages: Sequence[str] | None = None,
 ) -> PreTrainedTokenizerFast:
-    """Train one byte-level BPE vocabulary over all languages (Li 2021: 50k for five).
+    """Train one byte-level BPE tokenizer on all languages.
 
-    Every text survives a round trip, whatever its script: rare characters fall back to bytes, and a
-    literal `<s>` in a text is text. Invisible characters are removed, such as soft hyphens and
-    zero-width spaces; nothing else is normalized, except by `lowercase`. The post-processor makes
-    `<s> tokens </s>`.
+    Decoding restores every text: rare characters fall back to bytes, and a literal `<s>` in a text
+    is treated as text. Only invisible characters, such as soft hyphens and zero-width spaces, are
+    removed. The post-processor adds the special tokens: `<s> tokens </s>`.
 
     Args:
-        texts: Texts by language, `{"de": [...], "en": [...]}`; or parallel rows, such as those that
-            `load_parallel` returns. Rows are read until each language seen so far has
-            `max_characters`; `rows.take(200_000)` limits them further. Either way, texts are
-            balanced by language.
-        vocab_size: Entries, including the special tokens and the 256 bytes.
-        max_characters: Most characters of one language that the vocabulary is trained on.
-        model_max_length: Longest input of the model, stored with the tokenizer.
-        lowercase: Lowercase every text first. Decoding then gives lowercase text.
-        add_prefix_space: Begin every text with a space, which decoding removes: the first word gets
-            the same tokens as within a text, where words are stored with the space before them.
-        languages: The languages to train on; None for all. Rows with one column per language need
-            them, because other columns are no texts. So do rows in which a language first appears
-            after the others have `max_characters`.
+        texts: Texts by language, `{"de": [...], "en": [...]}`, or parallel rows as `load_parallel`
+            returns them. Rows are read until every language seen so far has `max_characters`; limit
+            them further with `rows.take(200_000)`. Languages are balanced either way.
+        vocab_size: The number of entries, including the special tokens and 256 bytes. Li (2021)
+            uses 50,000 for five languages.
+        max_characters: The largest number of characters per language to train on.
+        model_max_length: The model's longest input in tokens, stored with the tokenizer.
+        lowercase: Lowercase every text first. Decoded text is then lowercase.
+        add_prefix_space: Put a space before every text, which decoding removes. The first word then
+            gets the same tokens as it does within a text.
+        languages: The languages to train on; None for all. Required for rows with one column per
+            language, and for rows where a language first appears after the others have
+            `max_characters`.
 
     Returns:
-        A tokenizer that `save_pretrained` writes and `AutoTokenizer` opens, with no class of this
-        package.
+        A tokenizer that `save_pretrained` writes and `AutoTokenizer` opens without this package.
 
     Raises:
-        TmdeError: The vocabulary cannot hold the bytes, there is no text, a language has none, or
-            an element is no parallel row.
+        TmdeError: The vocabulary is too small for the bytes, there is no text, a language has none,
+            or an element is not a parallel row.
+
+    Example:
+        ```python
+        from tmde import load_parallel, train_tokenizer
+
+        rows = load_parallel("sample", languages=["de", "en"], max_rows=1000)
+        tokenizer = train_tokenizer(rows, vocab_size=1000)
+        print(tokenizer.tokenize("Guten Tag"))
+        ```
     """
     smallest = len(SPECIAL_TOKENS) + NUM_BYTES
     if vocab_size < smallest:

@@ -152,8 +152,8 @@ def extension_recipe(
     extended = with_overrides(extended, overrides)
     if extended.training.push_to_hub:
         raise RecipeError(
-            "push_to_hub: push afterwards with `tmde push`, when you know what the old languages "
-            "lost"
+            "push_to_hub: push afterwards with `tmde push`, once you have seen what the old "
+            "languages lost"
         )
     return extended
 
@@ -435,7 +435,7 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
     measure(trained_share=1.0)
     if _lost_too_much(report):
         logger.warning(
-            f"The old languages' mean fell by {report['fall']:.1f} points: weights are averaged"
+            f"The old languages' mean fell by {report['fall']:.1f} points: averaging weights"
         )
         before = model_before_training(
             recipe, folder, tokenizer, trainer.train_dataset
@@ -453,9 +453,9 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
     write_card(folder)
     if _lost_too_much(report):
         raise RecipeError(
-            f"The old languages' mean is {report['fall']:.1f} points lower, "
-            f"{report['max_drop']:g} were allowed, even before the first step, by the new tokens "
-            "alone: lower --new-tokens, or raise --max-drop"
+            f"The new tokens alone, before the first step, lower the old languages' mean by "
+            f"{report['fall']:.1f} points, expected at most {report['max_drop']:g}: lower "
+            "--new-tokens, or raise --max-drop"
         )
 
 

@@ -32,57 +32,57 @@ class Refusal(NamedTuple):
 LASTING: dict[str, str] = {
     # The run
     "output_dir": "Folder of checkpoints, `log.jsonl` and `curves.png`.",
-    "num_train_epochs": "Ends the run after so many passes over the data, unless `max_steps` is "
-    "set. May be a fraction.",
-    "max_steps": "Ends the run after so many optimizer steps, unless `max_minutes` or "
+    "num_train_epochs": "Ends the run after this many passes over the data, unless `max_steps` "
+    "is set. May be a fraction.",
+    "max_steps": "Ends the run after this many optimizer steps, unless `max_minutes` or "
     "`max_cpu_minutes` ends it earlier.",
     "seed": "Seeds the order of the data, dropout and sampling.",
-    "data_seed": "Seeds the order of the data, in place of `seed`.",
+    "data_seed": "Seeds the order of the data, instead of `seed`.",
     "full_determinism": "Restricts torch to deterministic algorithms.",
     # Batches
-    "per_device_train_batch_size": "The most rows of a micro-batch. None, the default here, "
-    "leaves only the limit of `micro_batch_tokens`.",
-    "per_device_eval_batch_size": "The most rows of a micro-batch of dev rows, for their losses. "
+    "per_device_train_batch_size": "Largest number of rows in a micro-batch. None, the default "
+    "here, limits only tokens (`micro_batch_tokens`).",
+    "per_device_eval_batch_size": "Largest number of dev rows in a micro-batch, for losses. "
     "Retrieval and classification do not depend on batches.",
-    "gradient_accumulation_steps": "Micro-batches of an optimizer step. Derived if `batch_tokens` "
-    "is set.",
+    "gradient_accumulation_steps": "Number of micro-batches in an optimizer step. Derived if "
+    "`batch_tokens` is set.",
     # Optimizer and schedule
     "learning_rate": "Peak learning rate. `embedding_learning_rate` and `encoder_learning_rate` "
     "override it for their parameters.",
-    "lr_scheduler_type": "Learning rate schedule. Where a time limit ends the run, schedules that "
-    "need its length follow its progress instead of its steps.",
+    "lr_scheduler_type": "Learning rate schedule. With a time limit, schedules that need the "
+    "length of the run follow its progress instead of its steps.",
     "lr_scheduler_kwargs": "Options of the schedule.",
-    "warmup_steps": "Steps of the warmup, or below 1 their share of all steps.",
+    "warmup_steps": "Number of warmup steps, or their share of all steps if below 1.",
     "optim": "Optimizer.",
-    "optim_args": "Options of the optimizer. Refused for optimizers that have none in "
+    "optim_args": "Options of the optimizer. Refused for optimizers without options in "
     "transformers, such as `adamw_torch_fused`.",
-    "optim_target_modules": "Linear layers that GaLore or APOLLO project. Refused with other "
+    "optim_target_modules": "Linear layers that GaLore or APOLLO projects. Refused with other "
     "optimizers.",
-    "weight_decay": "Weight decay, except of biases and norms.",
+    "weight_decay": "Weight decay, except for biases and norms.",
     "adam_beta1": "First beta of Adam.",
     "adam_beta2": "Second beta of Adam; 0.98 by default here.",
     "adam_epsilon": "Epsilon of Adam.",
-    "max_grad_norm": "Norm to which gradients are clipped; 0 clips nothing.",
+    "max_grad_norm": "Norm to which gradients are clipped; 0 does not clip.",
     # Precision, memory and speed
-    "bf16": 'Computes in bfloat16. `"auto"` does where that is faster than float32.',
+    "bf16": 'Computes in bfloat16. `"auto"` does so if it is faster than float32.',
     "fp16": "Computes in float16 with loss scaling. Refused on CPUs.",
     "tf32": "Allows or forbids TF32 in matrix products of float32.",
     "torch_compile": "Compiles the forward pass.",
     "torch_compile_backend": "Backend of `torch_compile`, which it turns on.",
     "torch_compile_mode": "Mode of `torch_compile`, which it turns on.",
     # Logs
-    "include_num_input_tokens_seen": "Logs the tokens that were encoded, of all languages and "
+    "include_num_input_tokens_seen": "Logs the number of encoded tokens over all languages and "
     "processes: `all` with padding, `non_padding` without.",
     # Evaluation
     "eval_strategy": "When to evaluate: by steps, by epochs or never. `eval_minutes` evaluates by "
     "the clock.",
-    "eval_steps": "Steps between evaluations, or below 1 their share of all steps.",
+    "eval_steps": "Number of steps between evaluations, or their share of all steps if below 1.",
     "eval_delay": "Steps or epochs before the first evaluation.",
     "metric_for_best_model": "Metric that chooses the checkpoint; `mix` by default here.",
-    "greater_is_better": "Whether more is better. By default, it is unless the name of the metric "
+    "greater_is_better": "Whether higher is better. Default: yes, unless the name of the metric "
     "ends with `loss`, `nll` or `hinge`.",
     # Checkpoints
-    "save_only_model": "Leaves optimizer, schedule and random states out of checkpoints.",
+    "save_only_model": "Omits optimizer, schedule and random states from checkpoints.",
     "restore_callback_states_from_checkpoint": "Restores the states of callbacks on resuming. "
     "Early stopping resumes its count in any case.",
     # Hub
@@ -94,7 +94,7 @@ LASTING: dict[str, str] = {
     "fsdp_config": 'Options of FSDP, of which `{"version": 2}` is required.',
     # Arguments for scripts, which `Trainer` does not read either
     "do_train": "For scripts that read it.",
-    "do_eval": "For scripts that read it. True by itself with an `eval_strategy`.",
+    "do_eval": "For scripts that read it. Set to True by an `eval_strategy`.",
     "do_predict": "For scripts that read it.",
     "resume_from_checkpoint": "For scripts that pass it on to `train`.",
 }
@@ -102,25 +102,26 @@ LASTING: dict[str, str] = {
 # runs.
 CHANGEABLE: dict[str, str] = {
     # The run
-    "use_cpu": "Trains on the CPU. True by itself where there is no accelerator.",
+    "use_cpu": "Trains on the CPU. Set to True without an accelerator.",
     # Batches
-    "dataloader_num_workers": "Processes that make batches. None, the default here, is 1 with an "
-    "accelerator and 0 on a CPU.",
+    "dataloader_num_workers": "Number of processes that prepare batches. None, the default here, "
+    "is 1 with an accelerator and 0 on a CPU.",
     "dataloader_pin_memory": "Pins batches in host memory, for a CUDA device.",
-    "dataloader_prefetch_factor": "Micro-batches that each worker prepares ahead; 4 by default.",
+    "dataloader_prefetch_factor": "Number of micro-batches that each worker prepares ahead; 4 by "
+    "default.",
     "dataloader_multiprocessing_context": "How workers are started.",
     # Precision, memory and speed
-    "activation_checkpointing": "Computes activations again in the backward pass, in models whose "
+    "activation_checkpointing": "Recomputes activations in the backward pass, in models whose "
     "architecture supports it.",
     "activation_checkpointing_kwargs": "Options of activation checkpointing.",
     "gradient_checkpointing": "Deprecated name of `activation_checkpointing`.",
     "gradient_checkpointing_kwargs": "Deprecated name of `activation_checkpointing_kwargs`.",
-    "torch_empty_cache_steps": "Empties the cache of the accelerator every so many steps.",
+    "torch_empty_cache_steps": "Empties the cache of the accelerator every this many steps.",
     # Logs
     "logging_strategy": "When to log: by steps, by epochs or never.",
-    "logging_steps": "Steps between logs, or below 1 their share of all steps.",
+    "logging_steps": "Number of steps between logs, or their share of all steps if below 1.",
     "logging_first_step": "Logs the first step too.",
-    "logging_nan_inf_filter": "Leaves NaN and infinite losses out of the logged mean. False by "
+    "logging_nan_inf_filter": "Omits NaN and infinite losses from the logged mean. False by "
     "default here, because it waits for the accelerator at each micro-batch.",
     "log_level": "Log level of the first process.",
     "log_level_replica": "Log level of the other processes.",
@@ -139,18 +140,19 @@ CHANGEABLE: dict[str, str] = {
     # Checkpoints
     "save_strategy": "When to save: by steps, by epochs, when the metric improves (`best`), or "
     "never.",
-    "save_steps": "Steps between checkpoints, or below 1 their share of all steps.",
-    "save_total_limit": "The most checkpoints to keep; 2 by default here. The best one stays.",
-    "save_on_each_node": "Saves on each node instead of on the first alone.",
+    "save_steps": "Number of steps between checkpoints, or their share of all steps if below 1.",
+    "save_total_limit": "Largest number of checkpoints to keep; 2 by default here. The best one "
+    "stays.",
+    "save_on_each_node": "Saves on each node instead of only on the first.",
     # Hub
     "push_to_hub": "Pushes the model to the Hub.",
     "hub_private_repo": "Makes a new repository private.",
     "hub_model_id": "Repository; by default named after the folder of the run.",
     "hub_strategy": "When to push: `end` or `every_save`. Others are refused with `push_to_hub`.",
-    "hub_always_push": "Pushes a checkpoint even if the last push has not ended.",
+    "hub_always_push": "Pushes a checkpoint even if the last push has not finished.",
     "hub_revision": "Branch of the repository.",
     # Several processes
-    "ddp_find_unused_parameters": "Option of DDP. By default True for encoders with parts for each "
+    "ddp_find_unused_parameters": "Option of DDP. Default: True for encoders with parts for each "
     "language, else False.",
     "ddp_bucket_cap_mb": "Option of DDP.",
     "ddp_broadcast_buffers": "Option of DDP; False by default here.",
@@ -193,8 +195,8 @@ REFUSED: dict[str, Refusal] = {
         "training never caches, and generation always may", "pass use_cache to model.generate"
     ),
     "neftune_noise_alpha": Refusal(
-        "NEFTune needs one embedding table that all texts pass through, which models such as bags "
-        "lack",
+        "NEFTune needs one embedding table that all texts pass through, and models such as bags "
+        "have none",
         "set token_dropout, which hides random tokens from the encoder",
     ),
     "prediction_loss_only": Refusal(EVALUATION_LOOP, "set eval_strategy=no to skip evaluations"),
@@ -204,28 +206,26 @@ REFUSED: dict[str, Refusal] = {
     "include_for_metrics": Refusal(EVALUATION_LOOP),
     "batch_eval_metrics": Refusal(EVALUATION_LOOP),
     "enable_jit_checkpoint": Refusal(
-        "it does not hear Ctrl-C, and ends the training as if it were complete",
-        "rely on `tmde train`, or use `with trainer.interruption.heard():`, which save at SIGTERM "
+        "it ignores Ctrl-C, and ends training as if it were complete",
+        "rely on `tmde train`, or use `with trainer.interruption.heard():`; both save on SIGTERM "
         "and Ctrl-C",
     ),
     "ignore_data_skip": Refusal("a resumed run always continues at its position in the data"),
     "dataloader_drop_last": Refusal(
         "micro-batches are filled by tokens, so none is incomplete; only an optimizer step that "
-        "the data cannot fill is left out"
+        "the data can't fill is skipped"
     ),
     "dataloader_persistent_workers": Refusal("the workers live as long as the run anyway"),
     "dataloader_in_order": Refusal("a resumed run could not find its position in the data"),
-    "remove_unused_columns": Refusal(
-        "batches hold the columns that the objectives read, and no others"
-    ),
+    "remove_unused_columns": Refusal("batches contain only the columns that the objectives read"),
     "label_names": Refusal("the objectives know their own labels"),
     "train_sampling_strategy": Refusal(
         "rows are always shuffled and packed by length", "set buffer_rows, the rows packed together"
     ),
     "length_column_name": Refusal("lengths are counted in tokens when texts are tokenized"),
-    "parallelism_config": Refusal("weights are shared by DDP or FSDP only", "set fsdp"),
-    "deepspeed": Refusal("weights are shared by DDP or FSDP only", "set fsdp"),
-    "debug": Refusal("its hooks cannot read the outputs of the objectives"),
+    "parallelism_config": Refusal("weights are shared only by DDP or FSDP", "set fsdp"),
+    "deepspeed": Refusal("weights are shared only by DDP or FSDP", "set fsdp"),
+    "debug": Refusal("its hooks can't read the outputs of the objectives"),
 }
 # Options of `accelerator_config` that accelerate applies to data loaders and schedules which this
 # trainer does not use.

@@ -72,91 +72,97 @@ LESS_IS_BETTER = ("loss", "nll", "hinge")
 
 @dataclass
 class TmdeTrainingArguments(TrainingArguments):
-    """`transformers.TrainingArguments` with the defaults of thesis 4.3.1, and some additions.
+    """`transformers.TrainingArguments` for parallel text.
 
-    The defaults are Adam with betas 0.9 and 0.98, decoupled weight decay 1e-4 as fairseq has it,
-    learning rate 5e-4, and the inverse square root schedule.
+    The defaults are those of Li (2021, section 4.3.1): Adam with betas 0.9 and 0.98, decoupled
+    weight decay 1e-4 as in fairseq, learning rate 5e-4, and an inverse square root schedule.
 
-    `metric_for_best_model` is `mix` by default, and where it is None: the mean of the dev retrieval
-    of sentences, that of documents, and Same and Cross on the dev split of the classification
-    tasks. Measures that the run does not make are left out. If `greater_is_better` is None, lower
-    is better for metrics whose name ends with one of `LESS_IS_BETTER`, and higher for all others.
+    `metric_for_best_model` defaults to `mix`: the mean of dev retrieval of sentences, dev retrieval
+    of documents, and `same` and `cross` on the dev splits of the classification tasks, without
+    those that the run does not measure. If `greater_is_better` is None, lower is better for metrics
+    whose name ends with one of `LESS_IS_BETTER`, and higher for all others.
 
-    By default a run evaluates and saves every 1000 steps, if it has something to evaluate on, and
-    ends with the best model. Of `eval_steps` and `save_steps`, one follows the other, and so does
-    `save_strategy` follow `eval_strategy`.
+    By default, a run with evaluation data evaluates and saves every 1000 steps and ends with the
+    best model. If only one of `eval_steps` and `save_steps` is set, the other follows it.
+    `save_strategy` follows `eval_strategy`.
 
-    A machine without an accelerator trains on its CPU: `use_cpu` is then set to True. Arguments of
-    `transformers.TrainingArguments` that this trainer cannot honor are refused, see
+    Without an accelerator, training runs on the CPU: `use_cpu` is set to True. Arguments of
+    `transformers.TrainingArguments` that this trainer can't honor raise an error; see
     `tmde.training.argument_table`.
 
     Args:
-        per_device_train_batch_size: The most rows of a micro-batch. None, the default, leaves only
-            the limit of `micro_batch_tokens`.
-        per_device_eval_batch_size: The most rows of a micro-batch on which the losses of dev rows
-            are computed; None for no limit but `micro_batch_tokens`.
-        bf16: Whether to compute in bfloat16. "auto" does where this machine multiplies matrices
-            faster in bfloat16 than in float32.
-        batch_tokens: The padded tokens of an optimizer step over all processes; gradient
-            accumulation follows from it (128k in the thesis). None keeps
+        per_device_train_batch_size: The largest number of rows in a micro-batch. None, the default,
+            limits only tokens (`micro_batch_tokens`).
+        per_device_eval_batch_size: The largest number of rows in a micro-batch when computing
+            losses on dev rows. None limits only tokens.
+        bf16: Whether to compute in bfloat16. "auto" does if this machine multiplies matrices faster
+            in bfloat16 than in float32.
+        batch_tokens: The number of tokens in an optimizer step, padding included, over all
+            processes (128k in Li, 2021). It determines gradient accumulation. None keeps
             `gradient_accumulation_steps`.
-        micro_batch_tokens: The padded tokens of one forward pass, of the longer side of its rows,
-            as `fairseq --max-tokens` counts them.
-        languages_per_row: How many languages of each row are used at a time; None for all.
-        pivot_pairs: Draw only pairs of which one is a pivot language, as objectives that translate
-            need anyway; or a list of the pivot languages of which each pair has one.
-        pair_temperature: How evenly language pairs are drawn, see `BatchPlanner`; inf is
-            uniform.
-        buffer_rows: The rows planned and shuffled together. The more there are, the less of a batch
-            is padding; a stream holds twice as many in memory.
-        max_joined_rows: Joins up to so many rows to longer texts, see `BatchPlanner`.
-        neighbor_share: Pairs a text with the translation of the next one, see `BatchPlanner`.
-        token_dropout: The probability that a token is hidden from the encoder, see `ParallelModel`.
-        token_dropout_share: The share of the rows to which token dropout applies.
-        train_max_length: The length in tokens at which training texts are truncated (and counted).
-        token_cache_dir: The folder of the token ids of training data that are no stream, which are
-            made once for all runs with the same data and tokenizer; "auto" is `tmde_tokens` in the
-            cache folder of `datasets`. Without a folder, every run and process makes them
-            again, when a text is first drawn.
-        dataloader_num_workers: The processes that make batches while the model computes; None is 1
-            where the model is on an accelerator and 0 on a CPU, whose cores they would take from
-            it.
-        eval_minutes: Evaluate and save every so many minutes of training too, for runs limited by
-            time.
-        max_minutes: Ends the run after this many minutes of training on the wall clock. Evaluations
-            and the reading of a teacher before the first step do not count.
-        max_cpu_minutes: The CPU-time budget in minutes, summed over all threads of a process. Only
-            the evaluation before the first step does not count. Runs with the same budget do the
-            same work, also on a busy machine.
-        freeze: Beginnings of names of parameters that stay as they are, such as
-            "model.encoders.de".
-        embedding_learning_rate: The rate of the embedding tables and token weights, on the same
-            schedule; None is `learning_rate`, 0 leaves them as they are. Tables of a warm start
-            have seen far more text than a short run on top of them will.
-        encoder_learning_rate: The rate of the encoder, on the same schedule; None is
-            `learning_rate`, 0 leaves it as it is. A pretrained encoder wants a tenth of what its
-            new decoder does, or less. Its tables, which a decoder may share, have this rate where
-            `embedding_learning_rate` is None.
-        cooldown: The last share of the run, by its nearest limit, in which the rate falls linearly
-            to 0.
-        eval_pairs: The language pairs for retrieval on the dev rows, such as "de-es"; None for
-            every pair.
-        eval_pool: The rows of a dev set that retrieval searches; documents, where it searches
-            these.
-        eval_document_rows: The most rows of a dev document. Consecutive dev rows of one `doc_id`
-            are a document, or so many consecutive rows of a dev set without ids.
-        eval_loss_rows: The dev rows on which the losses are computed.
-        embed_max_length: The length in tokens at which dev texts are truncated for retrieval, and
-            the texts of the classification task.
-        early_stopping_patience: Ends the run when so many evaluations one after the other have not
-            bettered `metric_for_best_model`; None never does.
-        keep_checkpoints: Keep the checkpoints of a run of `train_recipe` or `tmde train` that has
-            ended, from which `--resume` can extend it. Otherwise these two delete them at the end:
-            the best weights are the model of the run's folder, and optimizer states take twice the
-            room of the weights. A trainer that is built in Python always keeps them.
-        keep_freed_memory: On a CPU with glibc, reuse the memory of freed tensors instead of giving
-            it back to the system: a quarter less time a step with a vocabulary of 32,000, and up to
-            twice the memory. It holds for the rest of the process. See `tmde.training.memory`.
+        micro_batch_tokens: The number of tokens in one forward pass, padding included, counted on
+            the longer side of each row as `fairseq --max-tokens` does.
+        languages_per_row: The number of languages to use of each row at a time; None for all.
+        pivot_pairs: Whether to draw only language pairs with a pivot language, as objectives that
+            translate need anyway; or a list of pivot languages, one of which each pair contains.
+        pair_temperature: How evenly language pairs are drawn, see `BatchPlanner`; inf is uniform.
+        buffer_rows: The number of rows to plan and shuffle together. More rows mean less padding. A
+            stream keeps twice as many in memory.
+        max_joined_rows: Join up to this many rows into longer texts, see `BatchPlanner`.
+        neighbor_share: The share of texts paired with the translation of the next text, see
+            `BatchPlanner`.
+        token_dropout: The probability of hiding a token from the encoder, see `ParallelModel`.
+        token_dropout_share: The share of rows that token dropout applies to.
+        train_max_length: The length in tokens at which training texts are truncated. Truncated
+            texts are counted.
+        token_cache_dir: The folder that caches token ids of training data, except streams, for all
+            runs with the same data and tokenizer. "auto" is `tmde_tokens` in the cache folder of
+            `datasets`. Without a folder, every run and process tokenizes each text when it is first
+            drawn.
+        dataloader_num_workers: The number of processes that prepare batches. None is 1 on an
+            accelerator and 0 on a CPU, where they would take cores from the model.
+        eval_minutes: Also evaluate and save every this many minutes of training, for runs limited
+            by time.
+        max_minutes: End the run after this many minutes of wall-clock training. Evaluations do not
+            count, nor does the teacher's reading before the first step.
+        max_cpu_minutes: End the run after this many minutes of CPU time, summed over the threads of
+            a process. Only the evaluation before the first step does not count. Runs with the same
+            budget do the same work, even on a busy machine.
+        freeze: Prefixes of parameter names to freeze, such as "model.encoders.de".
+        embedding_learning_rate: The learning rate of embedding tables and token weights, on the
+            same schedule. None is `learning_rate`; 0 freezes them. Pretrained tables have seen far
+            more text than a short run on top of them will.
+        encoder_learning_rate: The learning rate of the encoder, on the same schedule. None is
+            `learning_rate`; 0 freezes it. Give a pretrained encoder a tenth of its new decoder's
+            rate, or less. Its tables, which a decoder may share, have this rate unless
+            `embedding_learning_rate` is set.
+        cooldown: The final share of the run in which the learning rate falls linearly to 0.
+        eval_pairs: The language pairs for retrieval on dev rows, such as "de-es"; None for all.
+        eval_pool: The number of dev rows, or documents, that retrieval searches.
+        eval_document_rows: The largest number of rows in a dev document. Consecutive dev rows with
+            the same `doc_id` form a document; without ids, this many consecutive rows do.
+        eval_loss_rows: The number of dev rows to compute losses on.
+        embed_max_length: The length in tokens at which texts are truncated for retrieval and
+            classification.
+        early_stopping_patience: End the run after this many evaluations in a row without
+            improvement of `metric_for_best_model`; None never does.
+        keep_checkpoints: Keep the checkpoints of a finished run of `train_recipe` or `tmde train`,
+            so that `--resume` can extend it. Otherwise both delete them at the end: the run's
+            folder contains the best weights, and optimizer states take twice their space. A trainer
+            built in Python always keeps them.
+        keep_freed_memory: On a CPU with glibc, reuse the memory of freed tensors instead of
+            returning it to the system. A step takes a quarter less time with a vocabulary of
+            32,000, and up to twice the memory. It applies to the rest of the process; see
+            `tmde.training.memory`.
+
+    Example:
+        ```python
+        from tmde import TmdeTrainingArguments
+
+        args = TmdeTrainingArguments(
+            "runs/ctmde", max_steps=100_000, batch_tokens=32_768, learning_rate=3e-4, eval_steps=500
+        )
+        ```
     """
 
     output_dir: str = "trainer_output"  # The default of transformers.
@@ -339,7 +345,7 @@ class TmdeTrainingArguments(TrainingArguments):
 
     @property
     def train_batch_size(self) -> int:
-        """The most rows of a micro-batch; without a limit, those that its token budget can hold."""
+        """The most rows of a micro-batch; without a limit, what its token budget allows."""
         return self._most_rows(self.per_device_train_batch_size)
 
     @property

@@ -68,7 +68,7 @@ class RunSchedule(TrainerCallback):
         if state.global_step and self.trainer.progress() >= 1.0:
             logger.warning(
                 f"The run has reached its limit ({_limits_of(self.trainer)}) at step "
-                f"{state.global_step:,} and makes no more steps."
+                f"{state.global_step:,} and stops."
             )
 
     def on_step_begin(

@@ -85,7 +85,7 @@ def _check_rest(row_count: int, copies: int, number: int) -> None:
     if not row_count:
         raise TmdeError(f"dev_rows={number}: all rows are copies of those held out; give --dev")
     if copies:
-        logger.warning(f"{copies:,} rows are copies of rows held out, and are not trained")
+        logger.warning(f"{copies:,} rows repeat held-out rows and are left out of training")
 
 
 def hold_out(

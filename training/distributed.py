@@ -47,14 +47,14 @@ def check_processes(args: TrainingArguments) -> None:
     if max(sizes) > 1 and args.world_size == 1:
         raise TmdeError(
             f"The launcher started {max(sizes)} processes, but found world_size=1: each would "
-            f"train a model of its own on {args.device}. On CPUs, set use_cpu=True; on GPUs, give "
+            f"train its own model on {args.device}. On CPUs, set use_cpu=True; on GPUs, give "
             "each process one"
         )
     if args.world_size == 1 and _is_alone_after_accelerate(os.environ):
         raise TmdeError(
-            "`accelerate launch` was asked for several processes and has started one, as it does "
-            "on CPUs. Use `torchrun --nproc-per-node 2` in place of `accelerate launch`. (If one "
-            "process is what you want, unset MASTER_ADDR and MASTER_PORT.)"
+            "`accelerate launch` started one process instead of several, as it does on "
+            "CPUs. Use `torchrun --nproc-per-node 2` in place of `accelerate launch`. (If you "
+            "want one process, unset MASTER_ADDR and MASTER_PORT.)"
         )
     if args.n_gpu > 1:
         raise TmdeError(

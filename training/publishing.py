@@ -109,8 +109,8 @@ def push_model(
             logger.warning("No license is stated; --license states one, such as apache-2.0")
         elif not license and not repository.license:
             logger.warning(
-                f"License: {chosen_license}, that of the card in {folder} or of what the model "
-                "was made from; --license states another"
+                f"License: {chosen_license}, taken from the card in {folder} or from the "
+                "base models and data; --license states another"
             )
         repository.write_card(stage, card, folder / CARD)
         if not message:
@@ -282,7 +282,7 @@ class HubTrainer(Trainer):
         if args or kwargs:
             raise TmdeError(
                 "create_model_card takes no arguments: the card is made from the records of the "
-                "run; edit README.md, whose text later cards keep"
+                "run; edit README.md instead, later cards keep your text"
             )
         self.save_model()
 
@@ -337,7 +337,7 @@ class HubTrainer(Trainer):
                     repository.commit(Path(name), message, hub_cards.STALE_MODEL)
             except Exception as error:
                 logger.warning(
-                    f"A push during training failed, the next one makes up for it: {error}"
+                    f"A push during training failed; the next one includes its files: {error}"
                 )
 
         # One thread runs all of these jobs in turn: the last one ends last.

@@ -56,7 +56,7 @@ def check_resumed_folder(recipe: Recipe, folder: Path) -> None:
     is_complete = (folder / RESULTS_NAME).is_file()
     if not has_checkpoint and not is_complete:
         raise TmdeError(
-            f"{folder} holds no complete checkpoint to resume from; --overwrite begins again"
+            f"{folder} holds no complete checkpoint to resume from; --overwrite starts over"
         )
     check_same_settings(recipe, folder)
     if not has_checkpoint:
@@ -101,7 +101,7 @@ def check_same_settings(recipe: Recipe, folder: Path) -> None:
         return
     parts = []
     for change in refused[:MAX_SHOWN_KEYS]:
-        part = f"{change.key} is {change.now!r}, and the run was begun with {change.before!r}"
+        part = f"{change.key} is {change.now!r}, but the run started with {change.before!r}"
         if change.reason:
             part += f" ({change.reason})"
         parts.append(part)
@@ -109,8 +109,8 @@ def check_same_settings(recipe: Recipe, folder: Path) -> None:
         parts.append(f"and {len(refused) - MAX_SHOWN_KEYS} more")
     message = (
         f"{folder} cannot be resumed with other values: {'; '.join(parts)}. Only limits, reports, "
-        "the times of evaluations and checkpoints, and the hardware may change, where the learning "
-        "rates do not depend on them. To go on as the run was begun: "
+        "the times of evaluations and checkpoints, and the hardware may change, unless the "
+        "learning rate depends on them. To continue with the original settings: "
         f"tmde train {folder / RECIPE_NAME} -o {folder} --resume. To train its model with other "
         f"settings, begin a new run: --warm-start {folder} and another -o"
     )
@@ -140,7 +140,7 @@ def record_changes(recipe: Recipe, folder: Path) -> None:
     updated = with_sections(with_settings(stored, settings), card=recipe.card.settings())
     write_atomically(path, updated.to_yaml())
     parts = [f"{change.key} from {change.before!r} to {change.now!r}" for change in changes]
-    logger.warning(f"Changed since the run was begun: {'; '.join(parts)}")
+    logger.warning(f"Changed since the start of the run: {'; '.join(parts)}")
 
 
 @dataclass(frozen=True)
@@ -280,8 +280,8 @@ def _check_same_files(recipe: Recipe, folder: Path) -> None:
     change = _describe_change(files, recipe.settings()["data"].get("train"))
     if change is not None:
         raise RecipeError(
-            f"{folder} cannot be resumed with other training data: {change}. Put the former file "
-            f"back to go on; to train the model on the new text, begin a new run: --warm-start "
+            f"{folder} cannot be resumed with other training data: {change}. Restore the former "
+            f"file to continue; to train the model on the new text, begin a new run: --warm-start "
             f"{folder} and another -o"
         )
 
@@ -319,13 +319,13 @@ def _describe_change(records: Sequence[Mapping[str, Any]], train: Any) -> str | 
     """
     paths = _data_paths(train)
     if len(paths) != len(records):
-        return f"data.train has {len(paths):,} files, and had {len(records):,}"
+        return f"data.train has {len(paths):,} files, before {len(records):,}"
     for path, record in zip(paths, records, strict=True):
         status = path.stat()
         if status.st_size != record["bytes"]:
-            return f"{path} has {status.st_size:,} bytes, and had {record['bytes']:,}"
+            return f"{path} has {status.st_size:,} bytes, before {record['bytes']:,}"
         if status.st_mtime_ns != record["modified"] and _has_other_content(path, record):
-            return f"{path} has been written again since"
+            return f"{path} has been modified since"
     return None
 
 

@@ -74,39 +74,46 @@ def train_recipe(
     keep_checkpoints: bool = False,
     check_dev: Callable[[dict[str, datasets.Dataset]], None] | None = None,
 ) -> TmdeTrainer:
-    """Train a recipe into a folder.
+    """Train a recipe and write the model into a folder.
 
-    The folder gets the best checkpoint at its top, as `AutoModel` opens it, beside `recipe.yaml`,
-    `run.json`, `log.jsonl`, `curves.png` (where matplotlib is installed) and `results.json`. The
-    other checkpoints are deleted at the end, unless `keep_checkpoints` of the recipe keeps them.
+    The folder gets the best checkpoint, as `AutoModel` opens it, with `recipe.yaml`, `run.json`,
+    `log.jsonl`, `results.json` and, if matplotlib is installed, `curves.png`. Other checkpoints are
+    deleted at the end, unless `keep_checkpoints` is set.
 
     Args:
         recipe: The recipe, from `load_recipe`.
-        output_dir: The folder, new or empty, unless resuming or overwriting. It is deleted after an
-            error before the first checkpoint, if it is new: the corrected command would be refused
-            otherwise.
-        train_dataset: A `Dataset` or a stream to train on, in the place of what the recipe names:
-            with a column `translation`, or one column for each language. If the recipe states no
-            languages, they are those of the columns. Give the same rows to resume.
-        eval_dataset: Held-out rows, or several sets of them by name, in the place of what the
-            recipe names.
-        resume: Resume from the newest complete checkpoint. The result is that of a run that was
-            never interrupted (a run limited by minutes ends when its time is up).
+        output_dir: The folder. It must be new or empty, unless you resume or overwrite. A new
+            folder is deleted after an error before the first checkpoint.
+        train_dataset: A `Dataset` or stream to train on, instead of the recipe's data: with a
+            column `translation`, or one column per language. If the recipe names no languages, they
+            are those of the columns. To resume, pass the same rows.
+        eval_dataset: Held-out rows, or several sets by name, instead of the recipe's.
+        resume: Resume from the newest complete checkpoint. The result equals that of an
+            uninterrupted run, except for runs with a time limit, which end when their time is up.
         overwrite: Delete an earlier run in the folder.
-        measure_packaged: Measure the packaged model on the dev rows too, if it has the languages of
-            the run.
-        keep_checkpoints: Keep the checkpoints whatever the recipe says, for a caller that has more
-            to do with the run, which may then be resumed.
-        check_dev: Gets the dev sets by name before anything is deleted or trained, and may raise.
+        measure_packaged: Also evaluate the packaged model on the dev rows, if it knows the run's
+            languages.
+        keep_checkpoints: Keep the checkpoints, whatever the recipe says, so that the run can be
+            resumed.
+        check_dev: A function that gets the dev sets by name before anything is deleted or trained,
+            and may raise.
 
     Returns:
         The trainer, with the best weights loaded.
 
     Raises:
-        TmdeError: Names what was found and what was expected; or another process trains in this
-            folder.
-        RunInterrupted: Ctrl-C or SIGTERM ended the run. After its first step, it is saved.
-        HubUploadError: The last push failed; the run's folder is complete.
+        TmdeError: The arguments or data do not fit; the message names what was found and expected.
+            Or another process is training in this folder.
+        RunInterrupted: Ctrl-C or SIGTERM ended the run. After the first step, it has been saved.
+        HubUploadError: The last push failed. The run's folder is complete.
+
+    Example:
+        ```python
+        from tmde import load_recipe, train_recipe
+
+        recipe = load_recipe("quickstart", {"max_steps": 3, "max_rows": 1000})
+        trainer = train_recipe(recipe, "runs/mine")
+        ```
     """
     folder = Path(output_dir)
     if train_dataset is not None:

@@ -229,7 +229,7 @@ def choose_languages(
     if is_found and is_triples:
         messages.append(
             "The data are triples of anchor and positive. Language of their texts: "
-            f"{PREFERRED_PIVOT} (--languages names others)."
+            f"{PREFERRED_PIVOT} (change with --languages)."
         )
     elif is_found:
         # The same text in another format, with other columns first, makes the same run.
@@ -237,7 +237,7 @@ def choose_languages(
         message = f"Languages of the data: {', '.join(languages)}"
         if user_pivots is None:
             message += f"; {_describe_pivots(pivots, data.pivot_languages)}"
-        messages.append(f"{message} (--languages and --pivots name others).")
+        messages.append(f"{message} (change with --languages and --pivots).")
     settings: dict[str, Any] = {
         "data.languages": languages,
         "data.pivot_languages": list(pivots),

@@ -118,13 +118,13 @@ def describe_interruption(folder: Path, holds_earlier_run: bool) -> str:
         holds_earlier_run: Whether the folder still holds a run that this one would overwrite.
     """
     if holds_earlier_run:
-        return f"Interrupted before training began; {folder} is as it was. Run the command again."
+        return f"Interrupted before training started; {folder} is unchanged. Run the command again."
     checkpoint = find_checkpoint(folder)
     if checkpoint is not None:
         step = int(checkpoint.name.rpartition("-")[2])
         return (
             f"Interrupted. Step {step:,} is saved in {checkpoint}: the same command with --resume "
-            "goes on from there."
+            "continues from there."
         )
     if (folder / RESULTS_NAME).is_file():
         return f"Interrupted at the very end: {folder} is complete."

@@ -122,52 +122,55 @@ REFUSED = {
 class TmdeTrainer(HubTrainer):
     """Train a model of this package on parallel text.
 
-    Micro-batches fill a token budget. Every loss is a sum divided by its count over all
-    micro-batches and processes of an optimizer step, so gradients do not depend on how a batch is
-    split. The exception is the negatives of an embedding objective: they come from one micro-batch,
-    or with `gather` from one micro-batch of every process. A checkpoint holds the model as
-    `save_pretrained` writes it, and the position in the data, so a run resumes where it stopped.
-    The folder of the run gets `log.jsonl` and, if matplotlib is installed, `curves.png`.
+    It is a `transformers.Trainer`. Micro-batches fill a token budget. Every loss is a sum divided
+    by its count over all micro-batches and processes of an optimizer step, so gradients do not
+    depend on how a batch is split. Only the negatives of an embedding objective depend on it: they
+    come from one micro-batch, or with `gather` from one micro-batch of every process.
+
+    A checkpoint stores the model as `save_pretrained` writes it, and the position in the data, so a
+    run resumes where it stopped. The output folder gets `log.jsonl` and, if matplotlib is
+    installed, `curves.png`.
 
     Args:
-        model: A `PreTrainedModel` of this package. Without a decoder, give `objectives` that need
+        model: The model of this package to train. Without a decoder, pass `objectives` that need
             none, such as `{"infonce": 1.0}`.
-        args: The training arguments. The trainer works on a copy. Default: those of
-            `TmdeTrainingArguments`.
-        train_dataset: A `Dataset` or a stream with a column `translation`,
-            `{language: text or None}`, as `load_parallel` returns it, or with one column for each
-            language. With `anchor`, `positive` and perhaps `negative` in their place, the rows are
-            triples, on which `infonce` is trained.
-        eval_dataset: Held-out rows, or several sets of them by name. A column `doc_id` names the
-            documents. Without rows and without `eval_tasks`, nothing is evaluated.
-        objectives: The losses by name. A number is the weight of the loss of that name, a mapping
-            its options; an `Objective` is taken as it is. Default: translation and distance with
-            the weights of eq. 4.21 of Li's thesis, 0.5 and 0.25.
+        args: The training arguments. The trainer works on a copy. Default:
+            `TmdeTrainingArguments()`.
+        train_dataset: A `Dataset` or stream with a column `translation`, `{language: text or
+            None}`, as `load_parallel` returns it, or with one column per language. Columns
+            `anchor`, `positive` and optionally `negative` make triples, which `infonce` trains on.
+        eval_dataset: Held-out rows, or several sets of them by name. A column `doc_id` groups rows
+            into documents. Without rows or `eval_tasks`, nothing is evaluated.
+        objectives: The losses by name: a number is a weight, a mapping holds options, and an
+            `Objective` is used as it is. Default: `translation` and `distance`, weighted 0.5 and
+            0.25 (Li, 2021, eq. 4.21).
         processing_class: The tokenizer.
-        eval_tasks: Classification tasks that every evaluation measures: names such as "sib200" or
+        eval_tasks: Classification tasks to measure at every evaluation: names such as "sib200" or
             "mldoc=FOLDER", or data by name from `load_eval_tasks`.
         compute_metrics: A function from an `EvalPrediction` to metrics by name, called for every
-            set of held-out rows. `predictions` are the embeddings (rows, languages, d), with NaN
-            where a row lacks a language; `label_ids` are the labels (rows,), if there are any.
-        model_init: A function that makes the model, instead of `model`.
-        callbacks: Callbacks, beside those of transformers and of this trainer.
-        optimizers: An optimizer and a schedule in the place of those that `args` describes.
+            set of held-out rows. `predictions` are the embeddings (rows, languages, d), NaN where a
+            row lacks a language. `label_ids` are the labels (rows,), if any.
+        model_init: A function that creates the model, instead of `model`.
+        callbacks: Callbacks, in addition to those of transformers and of this trainer.
+        optimizers: An optimizer and a schedule to use instead of those that `args` describes.
         optimizer_cls_and_kwargs: The class of the optimizer and its arguments.
-        recipe: The recipe of `train_recipe`, which writes it into the folder of the run. Default:
-            `save_model` describes the trainer in a recipe.
+        recipe: The recipe to write into the output folder. Default: `save_model` describes the
+            trainer as a recipe.
 
     Raises:
-        TmdeError: The model, the objectives, the data or the arguments do not fit together.
+        TmdeError: Model, objectives, data or arguments do not fit together.
 
     Example:
         ```python
-        from tmde import TmdeTrainer, TmdeTrainingArguments
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+        from tmde import TmdeTrainer, TmdeTrainingArguments, load_parallel
 
         trainer = TmdeTrainer(
-            model=model,
-            args=TmdeTrainingArguments("runs/ctmde", max_steps=100_000),
-            train_dataset=rows,
-            processing_class=tokenizer,
+            model=AutoModelForSeq2SeqLM.from_pretrained("runs/tmde"),
+            args=TmdeTrainingArguments("runs/ctmde", max_steps=3, micro_batch_tokens=1024),
+            train_dataset=load_parallel("sample", languages=["de", "en"], max_rows=1000),
+            processing_class=AutoTokenizer.from_pretrained("runs/tmde"),
         )
         trainer.train()
         trainer.save_model()
@@ -673,27 +676,33 @@ class TmdeTrainer(HubTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Measure retrieval on held-out rows, the losses on them, and the tasks.
+        """Measure translation retrieval, losses and classification tasks on held-out data.
 
         Args:
-            eval_dataset: Rows, several sets of them by name, or the name of a set of the trainer;
-                None for all sets of the trainer.
-            ignore_keys: Has no effect: nothing of an embedding is ignored.
-            metric_key_prefix: The prefix of the names of all metrics.
+            eval_dataset: Rows, several sets of rows by name, or the name of one of the trainer's
+                sets. Default: all sets of the trainer.
+            ignore_keys: Not used.
+            metric_key_prefix: The prefix of all metric names.
 
         Returns:
-            `eval_loss`, the weighted sum of the losses; `eval_p1_<a>-<b>`, the precision at 1 of
-            translation retrieval (both directions averaged, among `eval_pool` rows), and its mean
-            over all pairs, `eval_retrieval`; `eval_doc_p1_<a>-<b>` and `eval_document_retrieval`,
-            the same for documents, if there are enough; `eval_<objective>_<part>`; with
-            classification tasks `eval_same`, `eval_cross` and `eval_all` on their dev splits, and
-            `eval_test_same` and `eval_test_cross`; `eval_mix`, see `evaluate_model`; and what
-            `compute_metrics` returns. The measures of a set with a name have it behind the prefix:
-            `eval_<set>_p1_<a>-<b>`. Every process returns what the first one measured.
+            Metrics by name:
+
+            - `eval_loss`: the weighted sum of the losses; `eval_<objective>_<part>`: its parts.
+            - `eval_p1_<a>-<b>`: precision at 1 of translation retrieval among `eval_pool` rows,
+              averaged over both directions; `eval_retrieval`: its mean over all pairs.
+            - `eval_doc_p1_<a>-<b>`, `eval_document_retrieval`: the same for documents, if there are
+              enough.
+            - `eval_same`, `eval_cross`, `eval_all`: accuracy of the classification tasks on their
+              dev splits; `eval_test_same`, `eval_test_cross`: on their test splits.
+            - `eval_mix`: the mean that chooses the best checkpoint, see `TmdeTrainingArguments`.
+            - Whatever `compute_metrics` returns.
+
+            Metrics of a named set include its name: `eval_<set>_p1_<a>-<b>`. Every process returns
+            the results of the first one.
 
         Raises:
-            TmdeError: The trainer has no set of this name; or in training, no evaluation measures
-                `metric_for_best_model`.
+            TmdeError: The trainer has no set of this name; or during training, no evaluation
+                measures `metric_for_best_model`.
         """
         with self.meter.evaluation(is_before_training=self.state.global_step == 0):
             sets = self.eval_dataset
@@ -760,12 +769,12 @@ class TmdeTrainer(HubTrainer):
 
         Args:
             test_dataset: Rows of parallel text.
-            ignore_keys: Has no effect: nothing of an embedding is ignored.
-            metric_key_prefix: The prefix of the names of all metrics.
+            ignore_keys: Not used.
+            metric_key_prefix: The prefix of all metric names.
 
         Returns:
-            `predictions`, the embeddings (rows, languages, d) in float32, with NaN where a row
-            lacks a language; `label_ids`, the labels (rows,), or None; and `metrics`.
+            `predictions`, the embeddings (rows, languages, d) in float32, NaN where a row lacks a
+            language; `label_ids`, the labels (rows,) or None; and `metrics`.
         """
         (test_dataset,) = self._read_sets(test_dataset).values()
         predictions = []
@@ -795,13 +804,13 @@ class TmdeTrainer(HubTrainer):
     def save_model(
         self, output_dir: str | os.PathLike[str] | None = None, _internal_call: bool = False
     ) -> None:
-        """Write the model as a folder that every Auto class opens, with tokenizer, card and recipe.
+        """Save the model in a folder that every Auto class opens, with tokenizer, card and recipe.
 
         Where the weights are sharded, every process must call it.
 
         Args:
-            output_dir: The folder; None for `args.output_dir`.
-            _internal_call: Whether transformers writes a checkpoint.
+            output_dir: The folder. Default: `args.output_dir`.
+            _internal_call: Whether transformers is writing a checkpoint.
         """
         folder = Path(self.args.output_dir if output_dir is None else output_dir)
         self.save_weights(folder)
@@ -892,16 +901,34 @@ class TmdeTrainer(HubTrainer):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """Train, from the position of a checkpoint in the data and with its clock if one is given.
+        """Train the model, from the start or from a checkpoint.
+
+        A resumed run continues at the checkpoint's position in the data, with its clock.
 
         Args:
-            resume_from_checkpoint: A checkpoint; True for the newest complete one in `output_dir`.
+            resume_from_checkpoint: The folder of a checkpoint; True for the newest complete one in
+                `output_dir`.
             args: See `transformers.Trainer.train`.
             kwargs: See `transformers.Trainer.train`.
 
         Raises:
             TmdeError: There are no rows to train on, or no checkpoint to resume from.
-            RunInterrupted: A signal ended the run, while `interruption.heard()`.
+            RunInterrupted: A signal ended the run.
+
+        Example:
+            ```python
+            from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+            from tmde import TmdeTrainer, TmdeTrainingArguments, load_parallel
+
+            trainer = TmdeTrainer(
+                model=AutoModelForSeq2SeqLM.from_pretrained("runs/tmde"),
+                args=TmdeTrainingArguments("runs/resumed", max_steps=2, micro_batch_tokens=1024),
+                train_dataset=load_parallel("sample", languages=["de", "en"], max_rows=1000),
+                processing_class=AutoTokenizer.from_pretrained("runs/tmde"),
+            )
+            trainer.train()
+            ```
         """
         if self.train_dataset is None:
             raise TmdeError("train_dataset: found None, expected rows to train on")
@@ -966,8 +993,8 @@ class TmdeTrainer(HubTrainer):
         steps = self.state.global_step - self._initial_global_step
         if self.recipe is None and 0 < self.state.global_step <= self.args.warmup_steps:
             logger.warning(
-                f"The run ended after {self.state.global_step:,} steps, in which the learning rate "
-                f"was still rising from 0 (warmup_steps={self.args.warmup_steps:g}): the model has "
+                f"The run ended after {self.state.global_step:,} steps, while the learning rate "
+                f"was still warming up (warmup_steps={self.args.warmup_steps:g}): the model has "
                 "hardly learned anything. Train longer, or lower warmup_steps."
             )
         samples = rows * self.state.max_steps / max(steps, 1)

@@ -79,7 +79,7 @@ def help_markdown(text: str) -> str:
 
 
 def _table(heading: str, parameters: list[Any]) -> str:
-    lines = [f"| {heading} | value | default | what it is |", "|---|---|---|---|"]
+    lines = [f"| {heading} | value | default | description |", "|---|---|---|---|"]
     for parameter in parameters:
         if heading == "argument":
             names = f"`{_usage(parameter).strip('[].')}`"

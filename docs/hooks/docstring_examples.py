@@ -11,7 +11,7 @@ class ExampleSections(griffe.Extension):
 
     griffe knows `Examples:` and not `Example:`. It cannot read the defaults of a configuration,
     whose fields `strict` turns into arguments, so these are shown as attributes, without a default.
-    A reference of transformers, a name in backticks and brackets, loses its brackets.
+    A reference of transformers, a name in backticks and brackets, loses its brackets and its tilde.
     """
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
@@ -20,7 +20,7 @@ class ExampleSections(griffe.Extension):
             return
         text = obj.docstring.value
         text = re.sub(r"^(\s*)Example:$", r"\1Examples:", text, flags=re.MULTILINE)
-        text = re.sub(r"\[(`[\w.]+`)\](?![(\[])", r"\1", text)
+        text = re.sub(r"\[`~?([\w.]+)`\](?![(\[])", r"`\1`", text)
         if obj.is_class and _is_configuration(obj):
             text = re.sub(r"^(\s*)Args:$", r"\1Attributes:", text, flags=re.MULTILINE)
         obj.docstring.value = text

@@ -29,7 +29,7 @@ LanguagePair = tuple[str, str]
 
 
 class WMT16(Task):
-    """Bilingual document alignment of WMT16 (003, section 6).
+    """Bilingual document alignment of WMT16 (Gong et al., 2021, section 6).
 
     English and French pages are aligned within websites.
     """
@@ -178,7 +178,7 @@ def _read_url_pairs(
 
 
 class WMT19(Task):
-    """Alignment of WMT19's news commentaries, in pairs of fifteen languages (003, section 6)."""
+    """Alignment of WMT19's news commentaries, in pairs of fifteen languages (Gong et al., 2021)."""
 
     name = "wmt19"
     description = "alignment of news commentaries, 99 pairs of 15 languages (needs a source)"

@@ -136,7 +136,7 @@ class ClassificationData:
         head: The name of the head of the published protocol, a key of `tmde.eval.heads.HEADS`.
         monolingual: Whether the labels, such as words, mean nothing in another language, so that
             classifiers are tested in their own.
-        six_folds: Whether the folds are those of thesis 3.3.
+        six_folds: Whether the folds are those of Li (2021, section 3.3).
     """
 
     splits: Mapping[str, Mapping[str, Split]]
@@ -162,7 +162,7 @@ class ClassificationData:
     def mapped_documents(self) -> list[tuple[str, Split]]:
         """Return the test documents for a map, with their language; none of pairs of texts.
 
-        If some languages have mirrored documents (thesis, figures 3.2-3.4), only these languages
+        If some languages have mirrored documents (Li, 2021, figures 3.2-3.4), only these languages
         are mapped, and both kinds of documents.
         """
         has_mirrored = any("mirrored" in by_name for by_name in self.splits.values())

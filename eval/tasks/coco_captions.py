@@ -33,7 +33,7 @@ _CHECKED_ROWS = 4096  # Rows of features that are checked at a time: 32 MiB of R
 
 
 class CocoCaptions(Task):
-    """Image retrieval by captions, and caption retrieval by images (004, section 3.1.2).
+    """Image retrieval by captions, and caption retrieval by images (Conneau, 2019, section 3.1.2).
 
     The features of the images are given, such as the 2,048 of a ResNet-101. No image is read.
     """

@@ -177,7 +177,7 @@ class LabeledDocuments(Task):
                 "language",
                 Unquoted(f"documents in {', '.join(unknown)} alone"),
                 f"languages of the models: {', '.join(self.languages)}",
-                f"To measure them all the same: --languages {','.join(unknown)}",
+                f"To evaluate them anyway: --languages {','.join(unknown)}",
             )
         if unknown:
             listed = ", ".join(f"{language} {counts[language]:,}" for language in unknown)
@@ -395,7 +395,7 @@ def _warn_of_repeated_texts(path: str, splits: Splits) -> None:
     if count:
         logger.warning(
             "%s: %d test document(s) repeat a training document of their language word for word, "
-            "so the results are too good; remove repetitions",
+            "so results are too high; remove the duplicates",
             path,
             count,
         )

@@ -19,7 +19,7 @@ SIZES = {"train": 1000, "dev": 1000, "test": 4000, "train_10k": 10000}
 
 
 class MLDoc(Task):
-    """Topics of Reuters news in eight languages (thesis ch. 4, Evaluations I to III).
+    """Topics of Reuters news in eight languages (Li, 2021, chapter 4, Evaluations I to III).
 
     The languages are not parallel. Run under Python 3, the public script writes the texts as
     `b'...'` with escaped bytes; those are decoded. They are then cleaned as LASER's script does

@@ -163,7 +163,7 @@ class SentenceRetrieval(Task):
 
 
 class EuroparlMatrix(Task):
-    """Sentences that all languages have (001, section 4, table 2), for every pair of languages.
+    """Sentences in all languages (Yu et al., 2018, section 4), for every pair of languages.
 
     Leave the sentences out of any training: Europarl is also what the models are trained on.
     """
@@ -257,7 +257,7 @@ def _completes(entry: Row, row: Row, language_count: int) -> bool:
 
 
 class XSR(Task):
-    """Cross-lingual sentence retrieval (002, section 4.4), between English and each other language.
+    """Cross-lingual sentence retrieval between English and others (Mao et al., 2021, section 4.4).
 
     Precision at 1 of 2,000 queries among 200,000 candidates. Leave the sentences out of any
     training: Europarl is also what the models are trained on.

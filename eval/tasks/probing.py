@@ -249,7 +249,7 @@ def balanced(items: Sequence[Item], rng: random.Random) -> list[Item]:
 
 
 class Probing(Task):
-    """A property of sentences that a classifier reads off their vectors (004, section 3.3).
+    """A property of sentences that a classifier reads off vectors (Conneau, 2019, section 3.3).
 
     Four of the ten tasks need no parser (the group `probing_text`). They are also generated from
     parallel text, in all its languages that put spaces between words, with 80 % of the rows for

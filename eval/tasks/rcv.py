@@ -21,7 +21,7 @@ ADVICE = (
 
 
 class RCV(Task):
-    """Cross-lingual document classification of Klementiev et al. (thesis 3.3).
+    """Cross-lingual document classification of Klementiev et al. (Li, 2021, section 3.3).
 
     1,000 train documents of one language, 5,000 test documents of the other.
     """
@@ -49,7 +49,8 @@ class RCV(Task):
         """Load the splits `train`, `dev` and `test`, and `mirrored` if there is one.
 
         `train` and `dev` are nine tenths and one tenth of the train documents. `mirrored` holds the
-        documents of `test` in the other language: the figures of thesis 3.4 show these pairs.
+        documents of `test` in the other language: the figures of Li (2021, section 3.4) show
+        these pairs.
 
         Args:
             source: The folder that holds `train` and `test`, in which every class is a folder of

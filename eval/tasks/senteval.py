@@ -50,9 +50,9 @@ class Row(NamedTuple):
 
 
 class SentEval(Task):
-    """A transfer task in the layout of SentEval's `data/downstream` (004, section 3.1), in English.
+    """A transfer task of SentEval (`data/downstream`; Conneau, 2019, section 3.1), in English.
 
-    Pairs are [u, v, |u - v|, u * v], as 004 says; the code of SentEval leaves u and v out.
+    Pairs are [u, v, |u - v|, u * v], as in Conneau (2019); SentEval's code leaves u and v out.
 
     Attributes:
         files: The names of the files by split; `all` is for ten-fold cross-validation.

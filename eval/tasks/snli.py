@@ -21,7 +21,7 @@ NO_GOLD_LABEL = -1  # The label of pairs on which the annotators did not agree.
 
 
 class SNLI(Task):
-    """Natural language inference in English (004, sections 3.1 and 3.2).
+    """Natural language inference in English (Conneau, 2019, sections 3.1 and 3.2).
 
     The classifier reads [u, v, |u - v|, u * v]. The encoders of InferSent are trained on the same
     pairs: `tmde train infersent --train stanfordnlp/snli`.

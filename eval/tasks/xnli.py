@@ -34,7 +34,7 @@ Tables = dict[str, dict[str, Table]]  # by language and split
 
 
 class XNLI(Task):
-    """Natural language inference (thesis, table 4.7; 004, section 4.2).
+    """Natural language inference (Li, 2021, table 4.7; Conneau, 2019, section 4.2).
 
     Rows of one number are translations of each other in all languages: dev and test by people,
     train by machine.
@@ -148,7 +148,7 @@ class XNLI(Task):
 
 
 class XNLITranslateTrain(XNLI):
-    """TRANSLATE TRAIN (004, section 4.2.3).
+    """TRANSLATE TRAIN (Conneau, 2019, section 4.2.3).
 
     In each language, a classifier is trained on MultiNLI translated into it.
     """
@@ -160,7 +160,7 @@ class XNLITranslateTrain(XNLI):
 
 
 class XNLITranslateTest(XNLI):
-    """TRANSLATE TEST (004, section 4.2.3).
+    """TRANSLATE TEST (Conneau, 2019, section 4.2.3).
 
     One English classifier is tested on test sets translated into English.
     """

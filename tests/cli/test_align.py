@@ -123,7 +123,7 @@ def test_the_report(aligned):
     assert result.stdout == ""
     for text in (
         "(1 empty or repeated: left out; 0 split; 0 truncated)",
-        "8 of 8 right pairs among 8: precision 1.0000, recall 1.0000, F1 1.0000",
+        "8 of 8 correct pairs among 8: precision 1.0000, recall 1.0000, F1 1.0000",
         f"{len(read_rows(rows)):,} rows (",
         f"-> {rows}",
     ):

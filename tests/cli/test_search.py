@@ -163,7 +163,7 @@ def test_words_need_no_model(made, bag, tmp_path):
 
 def test_a_search_by_words_that_no_document_has(made):
     output = ok("search", "xylophon", made, "--mode", "words").stdout
-    assert output.strip() == "No document has a word of the query."
+    assert output.strip() == "No document contains a word of the query."
 
 
 def test_a_search_by_words_leaves_the_folder_alone(docs, made):
@@ -594,10 +594,10 @@ def test_weak_hits_of_the_packaged_model_are_marked(tmp_path):
     ok("index", source, "-o", tmp_path / "index")
     result = ok("search", "Fußball im Regen", tmp_path / "index")
     assert " weak" in result.stdout
-    assert "No document fits well: all scores are below 0.2." in result.stdout
+    assert "No document matches well: all scores are below 0.2." in result.stdout
     result = ok("search", "Die Zentralbank erhöht die Zinsen.", tmp_path / "index")
     assert "weak" not in result.stdout
-    assert "fits well" not in result.stdout
+    assert "matches well" not in result.stdout
 
 
 def test_hits_of_other_models_are_not_marked(made):

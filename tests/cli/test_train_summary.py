@@ -84,7 +84,7 @@ def test_a_result_below_the_packaged_model_is_told():
 
 def test_a_result_below_its_start_is_told():
     _, sentence = closing_lines(results(0.9, start=0.95, packaged=0.5), warmup_steps=20)
-    assert "worse than the one that it began with (90.0 < 95.0)" in sentence
+    assert "worse than the one it was initialized from (90.0 < 95.0)" in sentence
 
 
 def test_equal_digits_are_no_difference():

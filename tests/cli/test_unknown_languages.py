@@ -103,7 +103,7 @@ def test_mine_refuses_unknown_languages(files):
     done = run("mine", "en.txt", "ru.txt", "-o", "out.tsv")
     assert done.exit_code == 1
     assert TOLD in done.stderr
-    assert "give --judge-anyway" in done.stderr
+    assert "set --judge-anyway" in done.stderr
     assert not (files / "out.tsv").exists()
 
 

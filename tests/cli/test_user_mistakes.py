@@ -27,7 +27,7 @@ MISTAKES = [
     ("embed de.txt -o new.npy -m missing", 1, ("missing", "no such folder")),
     ("embed de.txt -o new.npy -m folder", 1, ("folder", "no config.json")),
     ("embed de.txt -o new.npy -m no-weights", 1, ("no-weights", "model.safetensors")),
-    ("embed de.txt -o new.npy -m cut-weights", 1, ("cut-weights: damaged or cut off", "again")),
+    ("embed de.txt -o new.npy -m cut-weights", 1, ("cut-weights: damaged or truncated", "again")),
     (
         "embed de.txt -o new.npy -m strange-shards",
         1,
@@ -36,7 +36,7 @@ MISTAKES = [
     (
         "embed de.txt -o new.npy -m no-shards",
         1,
-        ("no-shards/model.safetensors.index.json: damaged or cut off",),
+        ("no-shards/model.safetensors.index.json: damaged or truncated",),
     ),
     ("embed de.txt -o new.npy -m model --device fire", 1, ("model: Expected one of cpu",)),
     ("embed de.txt -o new.npy -m no-tokenizer", 1, ("no-tokenizer", "tokenizer")),

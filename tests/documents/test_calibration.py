@@ -347,7 +347,7 @@ def test_what_a_probability_of_nine_tenths_keeps(tokenizer, tmp_path, monkeypatc
     report = tmde.calibrate_model(str(tmp_path / "model"), str(pairs))
     assert report.precision == pytest.approx(2 / 3)
     assert report.recall == 0.5
-    assert "keeps 50.0% of the right pairs, and 66.7% of what it keeps" in report.sentences()[0]
+    assert "include 50.0% of the correct pairs, and 66.7% of them" in report.sentences()[0]
 
 
 # ---- Files
@@ -392,10 +392,10 @@ def test_another_prompt():
 def test_another_model():
     BY_HAND.check_embedder(OrthogonalTexts())
     default = DocumentEmbedder.from_pretrained(device="cpu")
-    with pytest.raises(TmdeError, match="The calibration is that of another model"):
+    with pytest.raises(TmdeError, match="The calibration belongs to another model"):
         BY_HAND.check_embedder(default)
     accurate = DocumentEmbedder.from_pretrained("accurate", device="cpu")
-    with pytest.raises(TmdeError, match="The calibration is that of another model|prompt: found"):
+    with pytest.raises(TmdeError, match="The calibration belongs to another model|prompt: found"):
         Calibration.from_pretrained("default").check_embedder(accurate)
 
 

@@ -212,7 +212,7 @@ def test_the_choice_looks_at_vectors_of_the_whole_corpus():
         ),
         (
             never_hidden(),
-            r"found 'auto', but with 2 directions removed, .* still tells \d+% of the vectors'",
+            r"found 'auto', but even with 2 directions removed, .* predicts \d+% of the vectors'",
         ),
     ],
 )

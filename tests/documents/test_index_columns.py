@@ -265,7 +265,7 @@ def test_an_index_of_another_format(index):
     assert settings["format"] == 4
     settings["format"] = 1
     (index.folder / "index.json").write_text(json.dumps(settings))
-    with pytest.raises(TmdeError, match="found format 1, expected 4.*build the index anew"):
+    with pytest.raises(TmdeError, match="found format 1, expected 4.*rebuild the index"):
         DocumentIndex.open(index.folder)
 
 

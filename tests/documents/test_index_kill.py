@@ -89,7 +89,7 @@ def test_errors_of_damaged_files_name_the_folder(
     for path in damaged:
         path.write_bytes(b"")
     assert damaged
-    with pytest.raises(TmdeError, match=r"news.index: missing or damaged .*; build the index anew"):
+    with pytest.raises(TmdeError, match=r"news.index: missing or damaged .*; rebuild the index"):
         operation(index)
 
 
@@ -142,7 +142,7 @@ def test_damaged_and_half_made_indexes(tmp_path):
     DocumentIndex.create(tmp_path / "half", dimension=2)
     # The settings are written last, so a creation that was killed can be repeated.
     (tmp_path / "half" / "index.json").unlink()
-    with pytest.raises(ValueError, match="no index there"):
+    with pytest.raises(ValueError, match="found no index of tmde"):
         DocumentIndex.open(tmp_path / "half")
     assert len(DocumentIndex.create(tmp_path / "half", dimension=2)) == 0
 

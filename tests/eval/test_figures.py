@@ -164,10 +164,10 @@ def test_axes_say_the_share_of_the_variance(components_figure):
 def test_titles_of_components(components_figure):
     _, figure = components_figure
     assert [axes.get_title() for axes in figure.axes[:4]] == [
-        "de and en, raw\nlanguage told: 99 %",
-        "de and en, 1 direction removed\nlanguage told: 50 %",
-        "en and fr, raw\nlanguage told: 99 %",
-        "en and fr, 2 directions removed\nlanguage told: 50 %",
+        "de and en, raw\nlanguage predicted: 99 %",
+        "de and en, 1 direction removed\nlanguage predicted: 50 %",
+        "en and fr, raw\nlanguage predicted: 99 %",
+        "en and fr, 2 directions removed\nlanguage predicted: 50 %",
     ]
     assert figure.get_suptitle() == "geometry: bag"
 

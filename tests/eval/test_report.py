@@ -69,7 +69,7 @@ def test_report_tells_how_it_was_measured(report):
     assert "|`head`|svm|svm|" in lines_of(report)
     assert "Split: test." in report
     assert "Rows: 3 in each of de, en." in report
-    assert "1 of 3 texts were longer than the limit of the model and were cut" in report
+    assert "1 of 3 texts were longer than the limit of the model and were truncated" in report
 
 
 def test_one_system_with_two_settings_is_told_apart():
@@ -140,7 +140,7 @@ def test_differences():
 def test_the_note_tells_only_of_what_was_tested():
     difference = Difference("t", "All", 0.5, 0.6, 0.1, interval=(0.02, 0.2), p=0.1, fold_p=None)
     note = differences_table("B - A", [difference])
-    assert "comes up by chance" in note
+    assert "the probability of a difference this large" in note
     assert "t-test" not in note
     note = differences_table("B - A", [difference, replace(difference, fold_p=0.03)])
     assert "t-test" in note

@@ -190,7 +190,7 @@ def test_texts_of_an_unknown_language_are_named(models, tokenizer):
 
 def test_tasks_that_do_not_say_the_language_are_refused(models, tokenizer):
     system = TranslatedTfidf("ours", models["tmde"], tokenizer)
-    with pytest.raises(TaskError, match="ours measures classification alone"):
+    with pytest.raises(TaskError, match="ours works for classification only"):
         system.represent(["haus"], ["haus", "house"], "de")
 
 

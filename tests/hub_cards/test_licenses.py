@@ -75,7 +75,9 @@ def test_what_a_license_allows(origin, license, is_allowed):
     if is_allowed:
         check_license(license, chain)
     else:
-        with pytest.raises(ValueError, match=f"license: found {license}, but the model was begun"):
+        with pytest.raises(
+            ValueError, match=f"license: found {license}, but the model was initialized"
+        ):
             check_license(license, chain)
 
 
@@ -100,14 +102,16 @@ def test_the_license_that_a_model_inherits(licenses, inherited):
 def test_what_is_said_when_a_run_begins():
     share_alike, unknown = describe_licenses(models_under("cc-by-sa-4.0", "mit", None))
     assert "start, which is under cc-by-sa-4.0 (share-alike)" in share_alike
-    assert "may be shared under cc-by-sa-4.0 only" in share_alike
+    assert "may only be shared under cc-by-sa-4.0" in share_alike
     assert "start, which states no license: ask its owner" in unknown
 
 
 def test_every_license_of_an_expression_is_said():
     share_alike, unknown = describe_licenses(models_under("MIT AND CC-BY-SA-4.0 AND LicenseRef-x"))
-    assert "under CC-BY-SA-4.0 (share-alike): it may be shared under CC-BY-SA-4.0" in share_alike
-    assert "under LicenseRef-x (its terms are not known to tmde)" in unknown
+    assert (
+        "under CC-BY-SA-4.0 (share-alike): it may only be shared under CC-BY-SA-4.0" in share_alike
+    )
+    assert "under LicenseRef-x (tmde does not know its terms)" in unknown
 
 
 def test_what_is_said_of_data_under_a_license_that_is_not_known():
@@ -118,8 +122,8 @@ def test_what_is_said_of_data_under_a_license_that_is_not_known():
     ]
     sentences = describe_licenses(license_chain([], sources))
     assert sentences == [
-        "License: the model was trained on a.tsv, which is under openrail (its terms are not known "
-        "to tmde): read what that asks of you before you share the model"
+        "License: the model was trained on a.tsv, which is under openrail (tmde does not know "
+        "its terms): read its terms before you share the model"
     ]
 
 
@@ -128,9 +132,9 @@ def test_what_is_said_of_data_under_a_license_that_is_not_known():
     [
         (
             "cc-by-nc-4.0",
-            "vectors of teacher, which is under cc-by-nc-4.0 (non-commercial): read",
+            "vectors of teacher, which is under cc-by-nc-4.0 (non-commercial): check",
         ),
-        ("llama3", "which is under llama3 (its terms are not known to tmde): read"),
+        ("llama3", "which is under llama3 (tmde does not know its terms): check"),
         (None, "vectors of teacher, which states no license: ask its owner"),
     ],
 )
@@ -196,7 +200,7 @@ def test_a_hub_card_that_cannot_be_read_states_no_license(monkeypatch):
 
 def test_a_run_that_would_push_with_another_license_is_refused_when_it_begins():
     origins = describe_origins({"warm_start": {"checkpoint": "default"}})
-    with pytest.raises(ValueError, match="license: found mit, but the model was begun with"):
+    with pytest.raises(ValueError, match="license: found mit, but the model was initialized from"):
         tell_licenses(origins, card=CardSection(license="mit"), is_pushed=True)
 
 
@@ -234,7 +238,7 @@ def test_a_license_that_is_not_known_is_told(run, caplog):
     change(run / "run.json", begun_with=[start])
     with caplog.at_level(logging.WARNING, logger="tmde.hub_cards"):
         model_card(run, license="mit", is_shared=True)
-    sentence = "begun with start, which is under llama3 (its terms are not known to tmde)"
+    sentence = "initialized from start, which is under llama3 (tmde does not know its terms)"
     assert sentence in caplog.text
     assert sentence in model_card(run).text
 
@@ -250,17 +254,18 @@ def share_alike_run(run):
 def test_the_license_of_the_start_is_that_of_the_card(share_alike_run):
     card = model_card(share_alike_run)
     assert card.data.license == "cc-by-sa-4.0"
-    assert "begun with start, which is under cc-by-sa-4.0" in card.text
+    assert "initialized from start, which is under cc-by-sa-4.0" in card.text
 
 
 def test_a_license_that_contradicts_the_start_is_refused(share_alike_run):
-    with pytest.raises(ValueError, match="found apache-2.0, but the model was begun with start"):
+    expected = "found apache-2.0, but the model was initialized from start"
+    with pytest.raises(ValueError, match=expected):
         model_card(share_alike_run, license="apache-2.0", is_shared=True)
 
 
 def test_a_license_that_contradicts_the_data_is_refused(run):
     licenses = {"words.jsonl": "cc-by-nc-4.0"}
-    with pytest.raises(ValueError, match=r"trained on words.jsonl.*non-commercial license only"):
+    with pytest.raises(ValueError, match=r"trained on words.jsonl.*a non-commercial license"):
         model_card(run, license="mit", data_licenses=licenses, is_shared=True)
 
 
@@ -273,7 +278,7 @@ def test_the_reason_of_the_recipe_is_that_of_the_card(share_alike_run):
     write(share_alike_run / "recipe.yaml", {**RECIPE, "card": card})
     card = model_card(share_alike_run, is_shared=True)
     assert card.data.license == "mit"
-    assert "its owner gives: its owner allowed it" in card.text
+    assert "owner's reason: its owner allowed it" in card.text
 
 
 def test_the_reason_of_the_recipe_stands_for_no_other_license(share_alike_run):
@@ -288,7 +293,7 @@ def test_the_card_repeats_the_reason_for_another_license(share_alike_run):
     card = model_card(share_alike_run, license="mit", license_override=reason, is_shared=True)
     assert card.data.license == "mit"
     assert card.data.to_dict()["license_override"] == reason
-    assert f"The reason that its owner gives: {reason}" in card.text
+    assert f"Its owner's reason: {reason}" in card.text
 
 
 @pytest.mark.parametrize("license", ["mit", "cc-by-sa-4.0"])
@@ -296,5 +301,5 @@ def test_a_reason_differs_only_from_what_is_asked(run, license):
     start = {"name": "start", "hub": False, "license": license, "sources": None}
     change(run / "run.json", begun_with=[start])
     card = model_card(run, license="cc-by-sa-4.0", license_override="its owner allowed it")
-    assert "The reason that its owner gives: its owner allowed it" in card.text
+    assert "Its owner's reason: its owner allowed it" in card.text
     assert "differs from" not in card.text

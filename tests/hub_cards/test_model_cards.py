@@ -57,13 +57,13 @@ def test_the_card_tells_the_size_of_a_vector(family_card):
     [
         ("**The decoder**", {"tmde", "tmde_laser", "tmde_adapted"}),
         ("generate(", {"tmde", "tmde_laser", "tmde_adapted"}),
-        ("**It must be told the language**", {"tmde_ntdv", "tmde_aligned"}),
+        ("**It needs the language**", {"tmde_ntdv", "tmde_aligned"}),
         ("language_ids", {"tmde_ntdv", "tmde_aligned"}),
-        ("**Lower case.**", {"tmde_bag"}),
+        ("**Lowercase.**", {"tmde_bag"}),
         ("have length 1", {"tmde_bag"}),
         ("**Word order**", {"tmde_bag", "tmde_aligned"}),
         ("texts of any length", {"tmde_bag", "tmde_laser", "tmde_ntdv", "tmde_aligned"}),
-        ("the model it started from", {"tmde_adapted"}),
+        ("the model it was initialized from", {"tmde_adapted"}),
     ],
 )
 def test_limits_and_code_are_those_of_the_family(family, family_card, text, families):
@@ -84,7 +84,7 @@ def test_other_models_are_refused(run):
 @pytest.mark.parametrize(
     ("name", "cells"),
     [
-        ("Parameters", ["48; 40 of them embed"]),
+        ("Parameters", ["48; 40 of them in the encoder"]),
         ("Longest input", ["64 tokens"]),
         ("dev, sentences, de-en", ["25.0", "8.3"]),  # chance is one of 12
         ("mean, sentences", ["25.0", "8.3"]),
@@ -173,7 +173,7 @@ def test_the_dev_table_has_the_start_and_the_packaged_model(run):
 def test_a_model_below_the_packaged_one_is_told(run, mean, is_told):
     best = {"eval_dev_p1_de-en": mean, "eval_retrieval": mean}
     change(run / "results.json", best=best, packaged={"eval_retrieval": 0.5})
-    sentence = "On these rows, this model is worse than the one that comes with tmde."
+    sentence = "On these rows, this model is worse than the packaged model of tmde."
     assert (sentence in str(model_card(run))) == is_told
 
 
@@ -182,7 +182,7 @@ def test_a_run_that_was_not_measured_against_others_has_no_such_columns(run):
     card = str(model_card(run))
     assert "before training |" not in card
     assert "packaged model |" not in card
-    assert "worse than the one that comes with tmde" not in card
+    assert "worse than the packaged model of tmde" not in card
 
 
 def test_dev_results_become_the_model_index(run):
@@ -323,8 +323,8 @@ def test_licenses_of_unknown_sources(run):
     "text",
     [
         "Added languages: `pt`.",
-        "25.0 % were of the other languages",
-        "the weights are 50.0 % the trained ones",
+        "25.0 % contained only the other languages",
+        "the weights average the trained ones (50.0 %)",
         "| 10.0 | 85.0 | +75.0 |",
     ],
 )

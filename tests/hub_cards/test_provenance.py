@@ -164,15 +164,15 @@ def test_the_card_names_several_teachers(run):
     assert "| Teachers | [a/b](https://huggingface.co/a/b), `use` |" in card
     assert "`use` (license: apache-2.0), whose training text is not recorded." in card
     assert "The licenses of its teachers may limit it too." in card
-    assert "12.0 minutes (4.0 minutes of them reading by the teachers) on" in card
+    assert "12.0 minutes (4.0 minutes of them for the teachers) on" in card
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "Started from: `mine`, trained on `words.jsonl` (license: not stated)",
-        "itself started from [first](https://huggingface.co/first)",
-        "Teacher: [a/b](https://huggingface.co/a/b), whose card names its training text.",
+        "Initialized from: `mine`, trained on `words.jsonl` (license: not stated)",
+        "itself initialized from [first](https://huggingface.co/first)",
+        "Teacher: [a/b](https://huggingface.co/a/b), whose card describes its training text.",
     ],
 )
 def test_the_card_names_the_origins(run, origins, text):

@@ -253,7 +253,7 @@ def test_a_recipe_on_an_encoder_keeps_what_fits(caplog):
     assert recipe.settings()["warm_start"] == {}
     adapted = load_recipe("adapted").model.settings()
     assert recipe.model.settings() == {**adapted, "encoder": "x/y", "pooling": "cls"}
-    assert "sizes, tokenizer and warm start are left out" in caplog.text
+    assert "sizes, tokenizer and warm start are ignored" in caplog.text
     deeper = load_recipe("adapted", ["model.decoder_layers=2"], encoder="x/y")
     assert deeper.model.decoder_layers == 2
     assert deeper.model.pooling == "mean"
@@ -446,7 +446,7 @@ def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tm
     assert set(weights) == set(expected)
     for name, tensor in expected.items():
         torch.testing.assert_close(weights[name], tensor, atol=1e-6, rtol=1e-5)
-    message = "pooling is 'mean', and the run was begun with 'cls'"
+    message = "pooling is 'mean', but the run started with 'cls'"
     assert message in failure(*options, "model.pooling=mean", "-o", resumed, "--resume")
 
 

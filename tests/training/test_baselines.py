@@ -53,7 +53,7 @@ def finished(tmp_path_factory):
 def test_a_bag_begins_with_the_packaged_model_and_equals_it(finished):
     folder, result = finished
     results = json.loads((folder / "results.json").read_text())
-    assert "Begins with the packaged model" in result.stderr
+    assert "Initialized from the packaged model" in result.stderr
     scores = results["packaged"]
     assert results["start"]["eval_dev_p1_de-en"] == pytest.approx(scores["eval_dev_p1_de-en"])
     assert results["best"]["eval_retrieval"] == pytest.approx(scores["eval_retrieval"])

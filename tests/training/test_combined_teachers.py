@@ -281,9 +281,9 @@ def test_a_run_keeps_all_of_its_teachers(both, english, tmp_path):
     prepared(rows, [], student(names, **options()), args)
     record = json.loads((tmp_path / "run" / RECORD).read_text())
     assert [version["name"] for version in record] == names
-    with pytest.raises(ValueError, match="found 1 teachers, and the run began with 2"):
+    with pytest.raises(ValueError, match="found 1 teachers, but the run started with 2"):
         prepared(rows, [], student(names[1], **options()), args)
-    with pytest.raises(ValueError, match="the run began with .*put that back"):
+    with pytest.raises(ValueError, match="the run started with .*restore it"):
         prepared(rows, [], student(names[::-1], **options()), args)
 
 

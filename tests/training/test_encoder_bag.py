@@ -223,7 +223,7 @@ def test_a_hybrid_without_its_parts_is_refused(override, message, encoder, bag):
 def test_a_hybrid_is_of_one_encoder_and_goes_on_without_it(encoder, bag, tmp_path):
     with pytest.raises(
         RecipeError,
-        match="the encoder lacks its token .*; expected a bag that began with this encoder",
+        match="the encoder lacks its token .*; expected a bag initialized from this encoder",
     ):
         start_of(hybrid(save_encoder(tmp_path / "bert", "bert"), bag))
     # The direct path is T-MDE's: the bag still is beside the encoder.

@@ -161,7 +161,7 @@ def test_an_earlier_run_stays_if_the_new_one_has_not_begun(corpus, tmp_path, mon
     monkeypatch.setattr("tmde.training.run.load_data", send)
     interruption = interrupted_by(lambda: train_recipe(tiny_recipe(corpus), run, overwrite=True))
 
-    assert f"Interrupted before training began; {run} is as it was." in interruption.message
+    assert f"Interrupted before training started; {run} is unchanged." in interruption.message
     assert (run / "model.safetensors").is_file()
 
 

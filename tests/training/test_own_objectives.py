@@ -167,4 +167,4 @@ def test_a_run_trains_and_resumes_with_a_loss_of_its_own(folder):
     changed = "objectives.own_losses:CosineMargin.margin=0.2"
     result = CliRunner().invoke(app, [*call, changed, "max_steps=4", "--resume"])
     assert result.exit_code == 1
-    assert "own_losses:CosineMargin.margin is 0.2, and the run was begun with 0.1" in result.output
+    assert "own_losses:CosineMargin.margin is 0.2, but the run started with 0.1" in result.output

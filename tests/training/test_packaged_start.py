@@ -34,7 +34,7 @@ def test_every_other_recipe_stays_as_it_is():
 @pytest.mark.parametrize("name", sorted(AUTOMATIC_RECIPES))
 def test_the_start_is_stated(name):
     recipe, message = chosen(name)
-    assert message == "Begins with the packaged model (--from-scratch begins with none)."
+    assert message == "Initialized from the packaged model (--from-scratch trains without it)."
     assert recipe.warm_start.checkpoint == "default"
     assert recipe.warm_start.settings().keys() == {"checkpoint"}
 
@@ -76,14 +76,14 @@ def test_a_bag_has_the_width_and_the_vocabulary_of_the_packaged_model():
 )
 def test_languages_and_settings_of_the_user_speak_against_it(name, override, reason):
     recipe, message = chosen(name, override)
-    assert message == f"Begins without the packaged model: {reason}."
+    assert message == f"Not initialized from the packaged model: {reason}."
     expected = without_automatic_start(load_recipe(name, [override]))
     assert recipe.settings() == expected.settings()
 
 
 def test_the_width_of_the_packaged_model_does_not_contradict_it():
     recipe, message = chosen("bag", "model.d_model=384")
-    assert message.startswith("Begins with the packaged model")
+    assert message.startswith("Initialized from the packaged model")
     assert recipe.warm_start.checkpoint == "default"
 
 

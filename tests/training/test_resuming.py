@@ -40,7 +40,7 @@ def test_limits_may_change_where_the_rates_do_not_depend_on_them(limit, tmp_path
 def test_limits_that_change_the_rates_are_refused(schedule, reason, limit, tmp_path):
     begin(tmp_path, *OPEN, schedule)
     key = limit.partition("=")[0]
-    message = rf"training\.{key} is .*, and the run was begun with .* \({reason}"
+    message = rf"training\.{key} is .*, but the run started with .* \({reason}"
     with pytest.raises(RecipeError, match=message):
         check_same_settings(load_recipe("bag", [*OPEN, schedule, limit]), tmp_path)
 

@@ -39,7 +39,7 @@ def test_they_are_found_in_the_data(table, columns, languages, pivots, sentence)
     assert chosen.recipe.data.pivot_languages == pivots
     assert chosen.messages == [
         f"Languages of the data: {', '.join(languages)}; {sentence} "
-        "(--languages and --pivots name others)."
+        "(change with --languages and --pivots)."
     ]
 
 

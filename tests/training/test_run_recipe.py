@@ -24,9 +24,9 @@ def make(name: str, *words: str, output: Path = Path("no/run"), **arguments) -> 
 def test_a_plain_command_tells_the_languages_and_the_start():
     made = make("bag")
     assert made.messages == [
-        "Languages of the data: de, en, es, fr, it; pivots: en, es (--languages and --pivots name "
-        "others).",
-        "Begins with the packaged model (--from-scratch begins with none).",
+        "Languages of the data: de, en, es, fr, it; pivots: en, es (change with "
+        "--languages and --pivots).",
+        "Initialized from the packaged model (--from-scratch trains without it).",
     ]
     assert made.recipe.data.languages == ["de", "en", "es", "fr", "it"]
 
@@ -47,7 +47,7 @@ def test_from_scratch_begins_without_the_packaged_model():
 
 
 def test_a_recipe_that_is_made_to_begin_with_a_model_refuses_to_begin_from_scratch():
-    with pytest.raises(RecipeError, match="recipe hybrid is made to begin with default"):
+    with pytest.raises(RecipeError, match="recipe hybrid requires initialization from default"):
         make("hybrid", from_scratch=True)
 
 

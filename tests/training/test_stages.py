@@ -151,10 +151,10 @@ def test_a_recipe_that_needs_a_checkpoint_tells_the_command_that_makes_it(tmp_pa
         train_recipe(recipe, tmp_path / "run")
     start = tmp_path / "run-start"
     assert str(error.value) == (
-        "Recipe small begins with a checkpoint. Make it: tmde train bag d_model=512 "
+        "Recipe small is initialized from a checkpoint. Make it: tmde train bag d_model=512 "
         "sublinear_counts=true max_minutes=20 eval_minutes=10 token_dropout=0.3 "
         "neighbor_share=0.05 --train 'my texts.tsv' --train b.tsv --languages cs,en --pivots en "
-        f"--columns 'cs=Source text,en=Target' -o {start}. Then give your command again with "
+        f"--columns 'cs=Source text,en=Target' -o {start}. Then repeat your command with "
         f"--warm-start {start} (and without --from-scratch)"
     )
     assert not (tmp_path / "run").exists()

@@ -250,7 +250,7 @@ def test_a_run_keeps_the_teacher_with_which_it_began(taught, tmp_path):
     (folder / "results.json").write_text("{}")
     assert find_version(str(folder)) == version
     static_teacher(folder, seed=1)
-    with pytest.raises(ValueError, match="the run began with .*put that back"):
+    with pytest.raises(ValueError, match="the run started with .*restore it"):
         pin_versions(objective, tmp_path / "run")
 
 

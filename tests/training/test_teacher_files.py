@@ -74,7 +74,7 @@ def test_a_run_keeps_the_content_of_its_file(tmp_path):
     before = prepared(rows, [], parallel, arguments(tmp_path))
     assert before.versions == (find_version(str(path)),)
     write_vectors(path, vectors=VECTORS[::-1])
-    with pytest.raises(ValueError, match="the run began with .*put that back"):
+    with pytest.raises(ValueError, match="the run started with .*restore it"):
         prepared(rows, [], parallel, arguments(tmp_path))
 
 

@@ -400,14 +400,14 @@ def test_a_run_that_saved_only_models_does_not_resume(corpus, tmp_path):
 
 
 def test_a_run_does_not_resume_with_another_model(copied_run, corpus):
-    message = r"model.encoder_layers is 3, and the run was begun with 2"
+    message = r"model.encoder_layers is 3, but the run started with 2"
     with pytest.raises(RecipeError, match=message):
         train_recipe(tiny_recipe(corpus, "encoder_layers=3"), copied_run, resume=True)
 
 
 def test_a_run_does_not_resume_with_other_training_data(copied_run, corpus, tmp_path):
     other = write_corpus(tmp_path / "other.jsonl", numbered_rows(60))
-    message = rf"data.train is '{other}', and the run was begun with '{corpus}'.* has moved, change"
+    message = rf"data.train is '{other}', but the run started with '{corpus}'.* has moved, change"
     with pytest.raises(RecipeError, match=message):
         train_recipe(tiny_recipe(other), copied_run, resume=True)
 
@@ -415,14 +415,17 @@ def test_a_run_does_not_resume_with_other_training_data(copied_run, corpus, tmp_
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("learning_rate=0.01", "training.learning_rate is 0.01, .* begun with 0.005"),
+        ("learning_rate=0.01", "training.learning_rate is 0.01, .* started with 0.005"),
         ("objectives.translation.weight=0.001", "objectives.translation.weight is 0.001, .* 0.5"),
-        ("objectives.distance=null", "objectives.distance is None, .* begun with {'weight'"),
-        ("vocab_size=500", "tokenizer.vocab_size is 500, .* begun with 400"),
-        ("warm_start.checkpoint=default", "warm_start.checkpoint is 'default', .* begun with None"),
+        ("objectives.distance=null", "objectives.distance is None, .* started with {'weight'"),
+        ("vocab_size=500", "tokenizer.vocab_size is 500, .* started with 400"),
+        (
+            "warm_start.checkpoint=default",
+            "warm_start.checkpoint is 'default', .* started with None",
+        ),
         ("metric_for_best_model=retrieval", "training.metric_for_best_model is 'retrieval'"),
         # Without dev rows, some of the training rows would be held out.
-        ("data.dev=sample", "data.dev is 'sample', and the run was begun with None"),
+        ("data.dev=sample", "data.dev is 'sample', but the run started with None"),
     ],
 )
 def test_a_run_does_not_resume_with_other_settings(override, message, copied_run, corpus):

@@ -11,26 +11,31 @@ from tmde.training.objectives.infonce import softmax_sums
 class AlignmentSoftmax(EmbeddingObjective):
     """Find the translation in the batch by inner products, for every pair of languages.
 
-    With u and v the embeddings of a batch in two languages, row j costs
-    `-log(exp(u_j . v_j) / sum_k exp(u_j . v_k)) - log(exp(u_j . v_j) / sum_k exp(u_k . v_j))`.
-    Embeddings are taken as they are: no cosine, no temperature. `InfoNCE` has both.
+    With embeddings u and v of a batch in two languages, row j costs `-log(exp(u_j . v_j) / sum_k
+    exp(u_j . v_k)) - log(exp(u_j . v_j) / sum_k exp(u_k . v_j))`. Embeddings are used as they are,
+    without cosine or temperature; `InfoNCE` has both.
 
     Args:
-        weight: Factor of this loss in the total; 2 in eq. 7.
+        weight: The factor of this loss in the total; 2 in eq. 7.
 
     Source: Mao et al. 2021, eq. 5.
 
     Inputs: embeddings (languages, rows, d_model). Components: `loss`, and `accuracy`, the share of
     the texts whose translation is the one with the largest product.
 
-    The sum has one term for every row and pair of languages, both directions together, as in eq. 5:
-    with the weights of eq. 7, the losses of a recipe are in the paper's proportion.
+    The sum has one term per row and pair of languages, both directions together, as in eq. 5. With
+    the weights of eq. 7, the losses of a recipe have the paper's proportions.
 
     Example:
         ```python
-        >>> objective = AlignmentSoftmax(weight=2.0)
-        >>> output = objective(embeddings)  # (2, 128, 512)
-        >>> loss = objective.weight * output.loss / 128
+        import torch
+
+        from tmde import AlignmentSoftmax
+
+        embeddings = torch.randn(2, 64, 128)  # (languages, rows, d_model)
+        objective = AlignmentSoftmax(weight=2.0)
+        output = objective(embeddings)
+        loss = objective.weight * output.loss / 64
         ```
     """
 

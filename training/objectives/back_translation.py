@@ -22,14 +22,14 @@ EXTRA_TOKENS = 5
 class BackTranslation(Reconstruction):
     """The cross-entropy of a text given its translation by the model that is trained.
 
-    The model translates each text x of language a into another language b, greedily, as it stands
-    before the step and without dropout. That translation u(x) is then read as any text, and the
-    loss is `-log p(x | u(x), a)`. No gradient flows into the translation. Of more than two
-    languages, b is drawn for each language of a batch.
+    The model translates each text x of language a greedily into another language b, with the
+    weights before the step and without dropout. It then reads the translation u(x), and the loss is
+    `-log p(x | u(x), a)`. No gradient flows into the translation. With more than two languages, b
+    is drawn for each language of a batch.
 
     Args:
-        weight: Factor of this loss in the total.
-        label_smoothing: The share of the target that goes to all entries alike.
+        weight: The factor of this loss in the total.
+        label_smoothing: The share of the target that is spread evenly over the vocabulary.
 
     Source: Lample et al. 2018b (arXiv 1804.07755, section 3); Conneau 2019, section 4.3.5.
 
@@ -37,12 +37,16 @@ class BackTranslation(Reconstruction):
         (vocab_size, d_model), and the targets (tokens,).
 
     Raises:
-        TmdeError: The model has one language only.
+        TmdeError: The model has only one language.
 
     Example:
         ```python
-        >>> objective = BackTranslation()
-        >>> ids, mask = objective.source_texts(encoded)  # (languages, rows, any length)
+        from transformers import AutoConfig
+
+        from tmde import BackTranslation
+
+        objective = BackTranslation(label_smoothing=0.1)
+        objective.check_config(AutoConfig.from_pretrained("runs/tmde"))
         ```
     """
 

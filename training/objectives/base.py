@@ -42,13 +42,14 @@ class BatchSizes:
     Attributes:
         rows: The number of parallel rows.
         languages: The number of languages of each row.
-        directions: The number of pairs of a language that is encoded and a text that is predicted
-            from it, of each row: of translation, (source, pivot) pairs.
-        target_tokens: The target tokens of all directions together, `</s>` counted and padding not.
-        tokens: The tokens of all texts, `<s>` and `</s>` counted and padding not.
-        taught_rows: The number of rows for which there is a teacher's vector.
-        has_triples: Whether the texts of a row are an anchor, its positive and hard negatives, and
-            not translations of one another.
+        directions: The number of (encoded language, predicted text) pairs per row; for translation,
+            (source, pivot) pairs.
+        target_tokens: The number of target tokens in all directions, including `</s>` but not
+            padding.
+        tokens: The number of tokens in all texts, including `<s>` and `</s>` but not padding.
+        taught_rows: The number of rows with a teacher's vector.
+        has_triples: Whether a row is an anchor, a positive and hard negatives, instead of
+            translations.
     """
 
     rows: int
@@ -114,11 +115,21 @@ class ObjectiveOutput:
     """The sums of an objective over one micro-batch.
 
     The trainer divides them by the objective's count over all micro-batches and processes of an
-    optimizer step, so that neither changes the gradient.
+    optimizer step, so gradients do not depend on how a batch is split.
 
     Attributes:
         loss: The differentiable sum.
-        components: Detached sums to log, by name.
+        components: The detached sums to log, by name.
+
+    Example:
+        ```python
+        import torch
+
+        from tmde import InfoNCE
+
+        output = InfoNCE()(torch.randn(2, 64, 128))  # (languages, rows, d_model)
+        print(output.loss, output.components["accuracy"])
+        ```
     """
 
     loss: torch.Tensor
@@ -128,12 +139,29 @@ class ObjectiveOutput:
 class Objective(nn.Module):
     """Base class of all losses.
 
-    A subclass declares its `requirements`, computes its sums from an encoded batch in `compute`,
-    and says in `count` how many terms they have. The loss itself is a `forward` that takes tensors,
-    so that it can be tested by hand.
+    A subclass declares its `requirements`, computes sums over an encoded batch in `compute`, and
+    returns the number of their terms in `count`. The loss itself is a `forward` on tensors, so it
+    can be tested by hand.
 
     Args:
-        weight: Factor of this loss in the total.
+        weight: The factor of this loss in the total.
+
+    Example:
+        ```python
+        import torch
+
+        from tmde import EmbeddingObjective, ObjectiveOutput
+
+
+        class MeanDistance(EmbeddingObjective):
+            def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
+                loss = (embeddings[0] - embeddings[1]).norm(dim=-1).sum()
+                return ObjectiveOutput(loss, {"loss": loss.detach()})
+
+
+        objective = MeanDistance(weight=0.5)
+        output = objective(torch.randn(2, 64, 128))
+        ```
     """
 
     requirements = Requirements()
@@ -143,31 +171,48 @@ class Objective(nn.Module):
         self.weight = weight
 
     def check_config(self, config: PreTrainedConfig) -> None:
-        """Check that the objective can be computed with a model of this configuration.
+        """Check that the objective works with a model of this configuration.
 
-        Its token ids may still be the defaults: those of the tokenizer come later.
+        Token ids may still be defaults: those of the tokenizer are set later.
 
         Raises:
-            TmdeError: It cannot.
+            TmdeError: It does not.
         """
 
     def build(self, width: int) -> None:
-        """Make the objective's own parameters, if it has any, for embeddings of this width."""
+        """Create the objective's own parameters, if it has any, for embeddings of this width."""
 
     def count(self, sizes: BatchSizes) -> int:
-        """Return how many terms the sums have for a batch of these sizes.
+        """Return the number of terms in the sums for a batch of these sizes.
 
-        By default one for every row and unordered pair of languages.
+        Default: one per row and unordered pair of languages.
         """
         return sizes.pairs
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
-        """Return the sums over a batch, of which the encoder has read what `requirements` ask."""
+        """Return the sums over a batch that the encoder has read according to `requirements`."""
         raise NotImplementedError
 
 
 class EmbeddingObjective(Objective):
-    """A loss on the embeddings alone: `forward(embeddings)` with (languages, rows, d_model)."""
+    """Base class of losses on embeddings: `forward` takes (languages, rows, d_model).
+
+    Example:
+        ```python
+        import torch
+
+        from tmde import EmbeddingObjective, ObjectiveOutput
+
+
+        class MeanDistance(EmbeddingObjective):
+            def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
+                loss = (embeddings[0] - embeddings[1]).norm(dim=-1).sum()
+                return ObjectiveOutput(loss, {"loss": loss.detach()})
+
+
+        output = MeanDistance()(torch.randn(2, 64, 128))
+        ```
+    """
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
         """Return the loss of the embeddings."""

@@ -16,15 +16,15 @@ from tmde.training.objectives.reconstruction import Reconstruction
 class Denoising(Reconstruction):
     """The cross-entropy of a text given a noisy version of it, `-log p(x | C(x), language of x)`.
 
-    The noise C moves tokens by a few places, drops some and blanks others. It teaches the decoder
-    every language, from texts of one language.
+    The noise C moves tokens by a few positions, drops some and blanks others. It teaches the
+    decoder each language from monolingual texts.
 
     Args:
-        weight: Factor of this loss in the total.
-        label_smoothing: The share of the target that goes to all entries alike.
-        shuffle_distance: The largest number of places by which a token moves; 0 for none.
+        weight: The factor of this loss in the total.
+        label_smoothing: The share of the target that is spread evenly over the vocabulary.
+        shuffle_distance: The largest number of positions by which a token moves; 0 for none.
         drop_share: The probability that a token is dropped.
-        blank_share: The probability that one of the others becomes `<mask>`.
+        blank_share: The probability that a remaining token becomes `<mask>`.
 
     Source: Lample et al. 2018 (arXiv 1711.00043, section 2.3); Conneau 2019, section 4.3.5.
 
@@ -32,12 +32,18 @@ class Denoising(Reconstruction):
         (vocab_size, d_model), and the targets (tokens,).
 
     Raises:
-        TmdeError: A number is out of range, or tokens are blanked and the model has no `<mask>`.
+        TmdeError: A number is out of range, or tokens are blanked but the model has no `<mask>`.
 
     Example:
         ```python
-        >>> objective = Denoising(drop_share=0.1, blank_share=0.1)
-        >>> ids, mask = objective.add_noise(input_ids, attention_mask, model.config)
+        import torch
+
+        from tmde import Denoising, TmdeConfig
+
+        config = TmdeConfig(mask_token_id=4)
+        input_ids = torch.randint(5, 1000, (2, 8, 12))  # (languages, rows, length)
+        objective = Denoising(drop_share=0.1, blank_share=0.1)
+        noisy_ids, mask = objective.add_noise(input_ids, torch.ones_like(input_ids), config)
         ```
     """
 

@@ -17,36 +17,42 @@ EPSILON = 1e-6  # It keeps `v` above 0.
 
 
 class DistanceConstraint(EmbeddingObjective):
-    """Pull translations together, and keep other sentences at a margin.
+    """Pull translations together and keep other sentences at a margin.
 
-    The loss of cT-MDE (Li's thesis, eq. 4.18-4.21), for every ordered pair of languages of a row.
+    The distance constraint of cT-MDE (Li, 2021, eq. 4.18-4.21), for every ordered pair of languages
+    in a row.
 
-    With `d` the Euclidean distance and `v` the normalizer, `d_p = d(P_a, P_b) / v`,
-    `d_n = d(P_a, P_b_j) / v`, `delta_j = max(0, margin - (d_n - d_p))`, and a row costs
-    `d_p + hinge_weight / N_s * sum_j delta_j` for a -> b, with `N_s` sentences `b_j` of language b
-    drawn from the same micro-batch; a sentence is never its own negative.
+    With Euclidean distance `d`, normalizer `v`, `d_p = d(P_a, P_b) / v`, `d_n = d(P_a, P_b_j) / v`
+    and `delta_j = max(0, margin - (d_n - d_p))`, a row costs `d_p + hinge_weight / N_s * sum_j
+    delta_j` for a -> b. The `N_s` negatives `b_j` are other sentences of language b from the same
+    micro-batch.
 
     Args:
-        weight: Factor of this loss in the total (beta). Default: 0.25 (table 4.7).
+        weight: The factor of this loss in the total (beta). Default: 0.25 (table 4.7).
         margin: How much farther than the translation a negative must be (alpha). Default: 0.5.
-        hinge_weight: Factor of the negatives beside the distance of the translation (lambda).
-            Default: 1.
-        negatives: How many other sentences a sentence is compared with (N_s). A batch with fewer
-            other rows uses all of them. Default: 40.
-        normalizer: What `v` is. `"pairwise"`: the mean distance over all pairs of the batch, P_a of
-            any row with P_b of any row. `"batch_mean_norm"`: `(|mean P_a| + |mean P_b|) / 2` with
-            means over the batch, as in the original code. `"none"`: 1.
+        hinge_weight: The factor of the negatives, relative to the distance of the translation
+            (lambda). Default: 1.
+        negatives: The number of negatives per sentence (N_s). A batch with fewer other rows uses
+            all of them. Default: 40.
+        normalizer: How distances are scaled (v). `"pairwise"`: by the mean distance over all pairs
+            in the batch. `"batch_mean_norm"`: by `(|mean P_a| + |mean P_b|) / 2`, with means over
+            the batch, as in Li's code. `"none"`: not at all.
 
     Inputs: embeddings (languages, rows, d_model).
 
     Raises:
-        TmdeError: There is less than one negative.
+        TmdeError: `negatives` is below 1.
 
     Example:
         ```python
-        >>> constraint = DistanceConstraint(weight=0.25)
-        >>> output = constraint(embeddings)  # (2, 64, 1024)
-        >>> loss = constraint.weight * output.loss / (2 * 64)
+        import torch
+
+        from tmde import DistanceConstraint
+
+        embeddings = torch.randn(2, 64, 128)  # (languages, rows, d_model)
+        objective = DistanceConstraint(weight=0.25)
+        output = objective(embeddings)
+        loss = objective.weight * output.loss / (2 * 64)
         ```
     """
 

@@ -15,66 +15,72 @@ from tmde.training.objectives.encoded_batch import EncodedBatch
 class Distillation(Objective):
     """Multilingual knowledge distillation (Reimers & Gurevych 2020, arXiv 2004.09813, section 2).
 
-    With M the teacher, which reads one language of a row, and M' the student, a row costs
-    `sum_l (M(s) - M'(s_l))^2` over its texts s_l in all languages l of the batch: the source again,
-    and its translations. The square is that of the Euclidean distance: d times the mean over d
-    coordinates that some libraries print, and `2 - 2 cos` for vectors of length 1. The student so
-    learns the teacher's space in languages that the teacher need not know.
+    The teacher M reads one language of a row. The student M' learns the same vector for the texts
+    s_l in all languages l of the batch, so a row costs `sum_l (M(s) - M'(s_l))^2`, with the squared
+    Euclidean distance: `2 - 2 cos` for vectors of length 1, and d times the mean over coordinates
+    that some libraries print. The student thus learns the teacher's space in languages that the
+    teacher need not know.
 
     The vectors of many encoders lie in a narrow cone. With `center`, both sides are compared after
-    their mean over the batch is subtracted, which for the student is the mean over all languages,
-    and scaled to length 1. Use it beside an InfoNCE with `center`.
+    subtracting their batch mean (for the student, over all languages) and scaling to length 1. Use
+    it together with an InfoNCE with `center`.
 
     With `similarity_weight`, the student also learns how similar the teacher finds the texts of a
-    batch (Fang et al. 2021, arXiv 2101.04731, eq. 3, with the batch in place of the queue). Each
-    text has a distribution over the texts of all other rows, the softmax of its cosines divided by
-    `similarity_temperature`. A text costs `similarity_weight * KL(teacher || student)`. A text of a
-    small student may lie far from its teacher's vector and still have the right neighbors.
+    batch (Fang et al., 2021, arXiv 2101.04731, eq. 3, with the batch in place of the queue). Each
+    text has a distribution over the texts of all other rows: the softmax of its cosines divided by
+    `similarity_temperature`. It costs `similarity_weight * KL(teacher || student)`. A small student
+    may then be far from the teacher's vectors and still find the right neighbors.
 
-    Several teachers teach as one. Their vectors are centered, scaled to length 1 and concatenated,
-    and projected to the student's width where they are wider, see `teachers.combination`.
+    Several teachers act as one: their vectors are centered, scaled to length 1, concatenated, and
+    projected to the student's width if they are wider.
 
     Args:
-        teacher: A teacher, or a list of teachers. Each is the folder or Hub id of any model that
-            sentence-transformers opens, one of this package included; or a parquet file with the
-            columns `text` and `vector`, of any model; in a recipe also `encoder`, the encoder that
-            is trained, as it was before the run. The vectors of one teacher that is as wide as the
-            student are taken as they are, normalized or not, unless `center` is set. Those of
-            several, of a file that is wider, and of a wider model in a list of one are projected.
-            If the student begins as one of several teachers, name that one first: the projection is
-            rotated towards the first teacher of the student's width.
-        weight: Factor of this loss in the total.
-        center: Compare directions from the mean of the batch, see above.
-        similarity_weight: Factor of the divergence of similarities beside the squared distance.
-            Default: 0, no such term.
-        similarity_temperature: What cosines are divided by. A lower one looks at fewer neighbors.
-        teacher_share: The share of the rows that the teachers read, chosen by their text. Other
-            rows are not taught.
-        teacher_prompt: What the models expect before every text, such as `"query: "`; or a list
-            with a prompt for each teacher. None stands for a model's own default, and "" for no
-            prompt. Files ignore it.
-        teacher_languages: The languages that the teachers know; they read the first of these that a
-            row has, and that is in every file. None for the pivot languages. A row without any such
-            text is not taught.
-        trust_remote_code: Run code from the teacher's folder or repository, which some models need.
-        teacher_revision: The branch, tag or commit of a teacher on the Hub, or a list with one for
-            each teacher; None for the newest when a run begins. Folders and files have none.
-            Either way a run keeps the weights
-            with which it began, see `teachers.versions`.
+        teacher: A teacher or a list of teachers: the folder or Hub id of a model that
+            sentence-transformers opens, or a parquet file with the columns `text` and `vector`. A
+            recipe may also name `encoder`, the encoder being trained, as it was before the run.
+            Vectors of one teacher as wide as the student are used unchanged unless `center` is set.
+            Vectors of several teachers, of a wider file, or of a wider model in a list are
+            projected. If the student is initialized from one of several teachers, list that one
+            first: the projection is rotated toward the first teacher of the student's width.
+        weight: The factor of this loss in the total.
+        center: Whether to compare directions from the batch mean, see above.
+        similarity_weight: The factor of the divergence of similarities, relative to the squared
+            distance. Default: 0.
+        similarity_temperature: The number that cosines are divided by. The lower it is, the fewer
+            neighbors count.
+        teacher_share: The share of rows that the teachers read, chosen by their text. Other rows
+            are not taught.
+        teacher_prompt: The text that a model expects before every text, such as `"query: "`, or a
+            list with one prompt per teacher. None takes the model's default; "" means no prompt.
+            Files ignore it.
+        teacher_languages: The languages that the teachers know. They read the first of these that a
+            row has, and that every file contains. A row without any is not taught. None takes the
+            pivot languages.
+        trust_remote_code: Whether to run code from the teacher's folder or repository.
+        teacher_revision: The branch, tag or commit of a teacher on the Hub, or a list with one per
+            teacher. None takes the newest when a run starts. A resumed run keeps its teacher's
+            weights.
 
     Inputs: embeddings (languages, rows, d), the teacher's vectors (rows, d), and which rows have
-    one, (rows,). The sum has one term for every text of such a row. Components: `loss`, `cosine`
-    of student and teacher, and, with `similarity_weight`, the `divergence` of similarities.
+    one, (rows,). The sum has one term per text of such a row. Components: `loss`, `cosine` of
+    student and teacher, and with `similarity_weight` the `divergence` of similarities.
 
     Raises:
-        TmdeError: There is no teacher, or the share is not in (0, 1]; or prompts or revisions are
-            not as many as teachers.
+        TmdeError: There is no teacher, the share is not in (0, 1], or the number of prompts or
+            revisions differs from the number of teachers.
 
     Example:
         ```python
-        >>> objective = Distillation("sentence-transformers/LaBSE", teacher_languages=["en"])
-        >>> output = objective(embeddings, vectors, taught)  # (2, 128, 768), (128, 768), (128,)
-        >>> loss = objective.weight * output.loss / (2 * taught.sum())
+        import torch
+
+        from tmde import Distillation
+
+        objective = Distillation("sentence-transformers/LaBSE", teacher_languages=["en"])
+        embeddings = torch.randn(2, 64, 768)  # (languages, rows, d)
+        vectors = torch.randn(64, 768)  # those of the teacher
+        taught = torch.ones(64, dtype=torch.bool)
+        output = objective(embeddings, vectors, taught)
+        loss = objective.weight * output.loss / (2 * taught.sum())
         ```
     """
 

@@ -22,48 +22,44 @@ from tmde.training.objectives.gather import gather_rows, num_processes
 
 
 class InfoNCE(EmbeddingObjective):
-    """In-batch contrastive loss with temperature, for every ordered pair of languages of a row.
+    """In-batch contrastive loss with temperature, for every ordered pair of languages in a row.
 
-    With `s` the cosine, `t` the temperature and `m` the margin, row `i` costs for a -> b
-    `-log(p_i / (p_i + sum_{j != i} exp(s(a_i, b_j) / t)))` with `p_i = exp((s(a_i, b_i) - m) / t)`:
-    the cross-entropy of finding its translation among all texts `b_j` of language b. The other rows
-    are negatives, also where they have the same text.
+    With cosine `s`, temperature `t` and margin `m`, row `i` costs `-log(p_i / (p_i + sum_{j != i}
+    exp(s(a_i, b_j) / t)))` for a -> b, where `p_i = exp((s(a_i, b_i) - m) / t)`: the cross-entropy
+    of finding its translation among all texts `b_j`. All other rows are negatives, even rows with
+    the same text.
 
-    Triples are trained in one direction, as by the `MultipleNegativesRankingLoss` of
-    sentence-transformers with `scale = 1 / temperature`: the anchor of row `i` picks its positive
-    among the positives and the hard negatives of all rows. Rows may have no negative, one or
-    several.
+    Triples are trained in one direction, as in `MultipleNegativesRankingLoss` of
+    sentence-transformers with `scale = 1 / temperature`: the anchor of row `i` selects its positive
+    among the positives and hard negatives of all rows. A row may have any number of negatives.
 
     Args:
-        weight: Factor of this loss in the total.
-        temperature: What cosines are divided by; the smaller, the more the nearest negatives count.
-        margin: Additive margin on the positive pair: subtracted from its cosine.
+        weight: The factor of this loss in the total.
+        temperature: The number that cosines are divided by. The smaller it is, the more the nearest
+            negatives count.
+        margin: The number subtracted from the cosine of a positive pair (additive margin).
         gather: In training on several processes, take negatives from all of them, with gradients
-            flowing to both sides. Language b of another process is the one at the same place among
-            its languages, whichever it is; where the languages agree, this is (without `center`)
-            the loss of one process with all rows. Evaluation never gathers.
-        center: Subtract the mean of the process's own batch from all vectors first. The vectors of
-            many encoders lie in a narrow cone; without this, a temperature that is large for the
-            cone would make them leave it.
-        dims: Numbers of leading columns, such as `[64, 128, 256, 384]`, for vectors that can be cut
-            to these lengths (nested dimensions, Matryoshka representation learning). The loss is
-            the mean over the prefixes of the loss of the vectors cut there, each centered and
-            scaled to length 1 by itself. Kusupati et al. take the sum with equal weights; the mean
-            keeps the magnitude that the loss has without `dims`. The whole vector is one of the
-            prefixes only if its width is listed. None trains the whole vector alone.
-        dims_per_step: How many of `dims` each step takes, drawn at random, as in the
-            `MatryoshkaLoss` of sentence-transformers. The texts of a batch are compared once for
-            every prefix, which takes time where batches are large. Evaluation takes all of `dims`.
-            None takes all of them in training too.
+            flowing to both sides. Languages are matched by their position in a batch. If they agree
+            and `center` is off, the loss equals that of one process with all rows. Evaluation never
+            gathers.
+        center: Subtract the mean of the process's batch from all vectors first. The vectors of many
+            encoders lie in a narrow cone, which a large temperature would otherwise break up.
+        dims: Prefix lengths, such as `[64, 128, 256, 384]`, at which the vectors can be cut
+            (Matryoshka embeddings). The loss is the mean over the prefixes, each centered and
+            scaled to length 1 by itself. Kusupati et al. (2022) take the sum; the mean keeps the
+            loss on the same scale. The whole vector counts only if its width is listed. None trains
+            only the whole vector.
+        dims_per_step: The number of `dims` that each step draws at random, as in `MatryoshkaLoss`
+            of sentence-transformers. Each prefix costs a comparison of all texts in the batch.
+            Evaluation uses all `dims`. None uses all in training too.
 
     Source: van den Oord et al. 2018 (InfoNCE); Chen et al. 2020 (cosine and temperature, SimCLR's
     NT-Xent); Yang et al. 2019 (both directions, additive margin); Kusupati et al. 2022, arXiv
     2205.13147, equation 1 (`dims`).
 
-    Inputs: embeddings (languages, rows, d_model), and whether the texts of a row are a triple, the
-    anchor first and the positive second. Components: `loss`, and `accuracy`, the number of texts
-    that are nearest to their own translation, or of anchors that are nearest to their positive, by
-    the longest prefix of the step.
+    Inputs: embeddings (languages, rows, d_model), and whether a row is a triple, anchor first and
+    positive second. Components: `loss`, and `accuracy`, the number of texts that are nearest to
+    their translation, or of anchors nearest to their positive, by the longest prefix of the step.
 
     Raises:
         TmdeError: The temperature is not above 0, `dims` is empty or does not increase, or
@@ -71,11 +67,15 @@ class InfoNCE(EmbeddingObjective):
 
     Example:
         ```python
-        >>> objective = InfoNCE(temperature=0.05)
-        >>> output = objective(embeddings)  # (2, 1024, 256)
-        >>> loss = objective.weight * output.loss / (2 * 1024)
-        >>> triples = objective(embeddings, has_triples=True)  # (3, 1024, 256)
-        >>> loss = objective.weight * triples.loss / 1024
+        import torch
+
+        from tmde import InfoNCE
+
+        objective = InfoNCE(temperature=0.05)
+        output = objective(torch.randn(2, 64, 128))  # (languages, rows, d_model)
+        loss = objective.weight * output.loss / (2 * 64)
+        triples = objective(torch.randn(3, 64, 128), has_triples=True)
+        loss = objective.weight * triples.loss / 64
         ```
     """
 

@@ -62,11 +62,11 @@ class TokenPrediction(MaskingObjective):
 class CausalLanguageModel(TokenPrediction):
     """Causal language modeling (CLM): the cross-entropy of every token given those before it.
 
-    The encoder must be `causal`. A text's first token, `<s>`, is not predicted; its last, `</s>`,
-    is.
+    The encoder must be `causal`. The first token of a text, `<s>`, is not predicted; the last,
+    `</s>`, is.
 
     Args:
-        weight: Factor of this loss in the total.
+        weight: The factor of this loss in the total.
 
     Source: Conneau 2019, section 4.3.3.
 
@@ -75,6 +75,15 @@ class CausalLanguageModel(TokenPrediction):
 
     Raises:
         TmdeError: The encoder is not causal.
+
+    Example:
+        ```python
+        from tmde import CausalLanguageModel, TmdeEncoderConfig, TmdeEncoderForMaskedLM
+
+        model = TmdeEncoderForMaskedLM(TmdeEncoderConfig(vocab_size=1000, d_model=64, causal=True))
+        objective = CausalLanguageModel(weight=0.5)
+        objective.check_config(model.config)  # raises unless the encoder is causal
+        ```
     """
 
     def count(self, sizes: BatchSizes) -> int:
@@ -106,22 +115,22 @@ class CausalLanguageModel(TokenPrediction):
 class MaskedLanguageModel(TokenPrediction):
     """Masked language modeling (MLM): the cross-entropy of hidden tokens.
 
-    A share of all tokens of a batch, special ones apart, is chosen, each with the same chance. Of
-    the chosen ones, `mask_share` become `<mask>`, `random_share` another entry of the vocabulary
-    that is not special, and the rest stay as they are. All chosen ones are predicted.
+    A share of the tokens in a batch, special tokens excluded, is chosen at random. Of these,
+    `mask_share` become `<mask>`, `random_share` become another non-special entry of the vocabulary,
+    and the rest stay. All chosen tokens are predicted.
 
-    Exactly `round(share * tokens)` are chosen, at least one, so that the number of terms is known
-    before a batch is encoded. The thesis chooses tokens in proportion to the square root of their
-    inverse frequency, which is `frequency_power=0.5` with the frequencies of the batch; BERT and
-    XLM-R do not.
+    Exactly `round(share * tokens)` tokens are chosen, at least one, so that the number of terms is
+    known before the batch is encoded. Conneau (2019) chooses tokens in proportion to the square
+    root of their inverse frequency: `frequency_power=0.5`, with frequencies from the batch. BERT
+    and XLM-R do not.
 
     Args:
-        weight: Factor of this loss in the total.
-        share: The share of the tokens to choose.
+        weight: The factor of this loss in the total.
+        share: The share of tokens to choose.
         mask_share: The probability that a chosen token becomes `<mask>`.
         random_share: The probability that a chosen token becomes another entry of the vocabulary.
-        frequency_power: A token that occurs n times in the batch is chosen in proportion to
-            `n ** -frequency_power`.
+        frequency_power: Tokens that occur n times in the batch are chosen in proportion to `n **
+            -frequency_power`.
 
     Source: Devlin et al. 2018; Conneau 2019, section 4.3.3.
 
@@ -134,12 +143,22 @@ class MaskedLanguageModel(TokenPrediction):
 
     Example:
         ```python
-        >>> objective = MaskedLanguageModel()
-        >>> masked = objective.mask(input_ids, attention_mask, model.config)
-        >>> states = model.model(masked.input_ids, attention_mask).token_states
-        >>> hidden = model.head(states.flatten(0, 1)[masked.places])
-        >>> output = objective(hidden, model.lm_head.weight, masked.targets)
-        >>> (output.loss / len(masked.targets)).backward()
+        import torch
+        from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+        from tmde import MaskedLanguageModel
+
+        model = AutoModelForMaskedLM.from_pretrained("runs/encoder")
+        tokenizer = AutoTokenizer.from_pretrained("runs/encoder")
+        texts = ["Das Haus ist alt.", "Die Brücke ist gesperrt."]
+        batch = tokenizer(texts, return_tensors="pt", padding=True)
+
+        objective = MaskedLanguageModel()
+        masked = objective.mask(batch["input_ids"], batch["attention_mask"], model.config)
+        states = model.model(masked.input_ids, batch["attention_mask"]).token_states
+        hidden = model.head(states.flatten(0, 1)[masked.places])
+        output = objective(hidden, model.lm_head.weight, masked.targets)
+        (output.loss / len(masked.targets)).backward()
         ```
     """
 
@@ -163,7 +182,7 @@ class MaskedLanguageModel(TokenPrediction):
         self.frequency_power = frequency_power
 
     def num_chosen(self, tokens: int) -> int:
-        """Return how many of so many tokens are predicted."""
+        """Return the number of tokens to predict out of this many."""
         if not tokens:
             return 0
         return max(1, round(self.share * tokens))

@@ -15,18 +15,17 @@ from tmde.training.objectives.encoded_batch import EncodedBatch
 
 
 class NaturalLanguageInference(Objective):
-    """The training of InferSent (Conneau 2019, section 3.2.2): a classifier of pairs of sentences.
+    """Classify pairs of sentences, as InferSent does (Conneau, 2019, section 3.2.2).
 
-    With u the vector of the premise and v that of the hypothesis, a network with one hidden layer
-    reads `[u, v, |u - v|, u * v]` and gives the logits of entailment, neutral and contradiction; a
-    pair costs the cross-entropy of its class. The classifier is trained with the encoder and stays
-    in the checkpoints of a run, so that it can be resumed; the model that a run saves is without
-    it.
+    With vectors u of the premise and v of the hypothesis, a network with one hidden layer reads
+    `[u, v, |u - v|, u * v]` and predicts entailment, neutral or contradiction. The loss is the
+    cross-entropy. The classifier is trained with the encoder and stored in checkpoints, so a run
+    can be resumed. The saved model does not contain it.
 
     Args:
-        weight: Factor of this loss in the total.
-        hidden_size: The units of the hidden layer.
-        dropout: The probability of dropout before both layers of the classifier.
+        weight: The factor of this loss in the total.
+        hidden_size: The number of units in the hidden layer.
+        dropout: The dropout rate before both layers of the classifier.
 
     Inputs: embeddings (2, rows, d) of premises and hypotheses, and the classes (rows,). The sum has
     one term a row. Components: `loss`, and `accuracy`.
@@ -36,10 +35,16 @@ class NaturalLanguageInference(Objective):
 
     Example:
         ```python
-        >>> objective = NaturalLanguageInference()
-        >>> objective.build(width=4096)
-        >>> output = objective(embeddings, labels)  # (2, 64, 4096), (64,)
-        >>> loss = objective.weight * output.loss / 64
+        import torch
+
+        from tmde import NaturalLanguageInference
+
+        objective = NaturalLanguageInference()
+        objective.build(width=128)
+        embeddings = torch.randn(2, 64, 128)  # premises and hypotheses
+        labels = torch.randint(3, (64,))
+        output = objective(embeddings, labels)
+        loss = objective.weight * output.loss / 64
         ```
     """
 

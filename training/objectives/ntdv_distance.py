@@ -16,36 +16,39 @@ from tmde.training.objectives.sampling import draw_other_rows
 
 
 class NtdvDistance(Objective):
-    """Pull the context vectors of translations together, and keep other sentences at a margin.
+    """Pull context vectors of translations together and keep other sentences at a margin.
 
-    The distance cost of cNV (Li's thesis, eq. 3.6-3.8), for every ordered pair of languages of a
-    row.
+    The distance cost of cNV (Li, 2021, eq. 3.6-3.8), for every ordered pair of languages in a row.
 
-    With `|.|` the Frobenius norm of the matrix of context vectors, which is the Euclidean norm of
-    these after one another, `k_j = |P_a - P_b|^2 - |P_a - P_b_j|^2` and
-    `l_j = max(0, margin + margin * k_j / (2 * v + 1))`, a row costs `sum_j l_j` for a -> b over
-    `N_s` sentences `b_j` of language b drawn from the same micro-batch; a sentence is never its own
-    negative. `v` is the mean norm over all texts of the micro-batch.
+    `|.|` is the Frobenius norm of the matrix of context vectors. With `k_j = |P_a - P_b|^2 - |P_a -
+    P_b_j|^2` and `l_j = max(0, margin + margin * k_j / (2 * v + 1))`, a row costs `sum_j l_j` for a
+    -> b. The `N_s` negatives `b_j` are other sentences of language b from the same micro-batch. `v`
+    is the mean norm over all texts of the micro-batch.
 
     Args:
-        weight: Factor of this loss in the total (beta), 0.5 in the thesis. Eq. 3.8 adds one such
-            cost a pair of texts, here the mean of both directions, and the translation costs of
-            both directions, whose mean then weighs 2 * (1 - beta).
+        weight: The factor of this loss in the total (beta), 0.5 in the thesis. Eq. 3.8 adds one
+            such cost per pair of texts (here, the mean of both directions) and the translation
+            costs of both directions, whose mean then weighs 2 * (1 - beta).
         margin: How much farther than the translation a negative must be (alpha), 2 * sqrt(d_h) in
             the thesis: 64 for its d_h of 1024.
-        negatives: How many other sentences a sentence is compared with (N_s). A batch with fewer
-            other rows uses all of them, whose mean then counts N_s times. Default: 20.
+        negatives: The number of negatives per sentence (N_s). A batch with fewer other rows uses
+            all of them, and their mean counts N_s times. Default: 20.
 
     Inputs: embeddings (languages, rows, d), the context vectors of a model that has several.
 
     Raises:
-        TmdeError: The margin is not above 0, or there is less than one negative.
+        TmdeError: The margin is not above 0, or `negatives` is below 1.
 
     Example:
         ```python
-        >>> objective = NtdvDistance(margin=2 * 1024**0.5)
-        >>> output = objective(context)  # (2, 80, 4096)
-        >>> loss = objective.weight * output.loss / (2 * 80)
+        import torch
+
+        from tmde import NtdvDistance
+
+        context = torch.randn(2, 64, 512)  # (languages, rows, context vectors)
+        objective = NtdvDistance(margin=2 * 1024**0.5)
+        output = objective(context)
+        loss = objective.weight * output.loss / (2 * 64)
         ```
     """
 

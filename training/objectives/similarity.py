@@ -10,12 +10,12 @@ from tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput
 class SimilarityLoss(EmbeddingObjective):
     """Pull a text and its translation to the same point: `L_sim = ||h(s) - h(t)||_2^2`.
 
-    There is one term for every pair of languages of a row. Use it beside a translation loss: alone,
-    it is lowest where all texts have the same vector.
+    There is one term per pair of languages in a row. Combine it with a translation loss: alone, it
+    is lowest when all texts have the same vector.
 
     Args:
-        weight: Factor of this loss in the total (alpha). The paper prints no value: "starting with
-            the two terms having comparable value is a good place to start tuning".
+        weight: The factor of this loss in the total (alpha). The paper gives no value: "starting
+            with the two terms having comparable value is a good place to start tuning".
 
     Source: Yu et al. 2018, section 2.2.
 
@@ -23,9 +23,14 @@ class SimilarityLoss(EmbeddingObjective):
 
     Example:
         ```python
-        >>> similarity = SimilarityLoss(weight=0.1)
-        >>> output = similarity(embeddings)  # (2, 64, 1024)
-        >>> loss = similarity.weight * output.loss / 64
+        import torch
+
+        from tmde import SimilarityLoss
+
+        embeddings = torch.randn(2, 64, 128)  # (languages, rows, d_model)
+        objective = SimilarityLoss(weight=0.1)
+        output = objective(embeddings)
+        loss = objective.weight * output.loss / 64
         ```
     """
 

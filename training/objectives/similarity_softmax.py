@@ -9,18 +9,17 @@ from tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, c
 
 
 class SimilaritySoftmax(EmbeddingObjective):
-    """Make the similarities within two languages agree (Mao et al. 2021, eq. 6).
+    """Make the similarities within two languages agree (Mao et al., 2021, eq. 6).
 
-    With u and v the embeddings of a batch in two languages, row j1 costs, summed over all rows j2
-    (j1 among them), `-log cos(pi/2 * (softmax_j2(u_j1 . u_j2) - softmax_j2(v_j1 . v_j2)))`.
+    With embeddings u and v of a batch in two languages, row j1 costs `-log cos(pi/2 *
+    (softmax_j2(u_j1 . u_j2) - softmax_j2(v_j1 . v_j2)))`, summed over all rows j2, including j1.
 
-    The cosine is 0, and the loss infinite, where one probability is 1 and the other 0. Beyond a
-    difference of `1 - epsilon` the loss continues as a straight line with its slope at that point:
-    it is finite, and its gradient is finite and does not vanish.
+    The loss would be infinite where one probability is 1 and the other 0. Beyond a difference of `1
+    - epsilon`, it therefore continues as a straight line with its slope at that point.
 
     Args:
-        weight: Factor of this loss in the total; 2 in eq. 7.
-        epsilon: How far from a difference of 1 the line begins.
+        weight: The factor of this loss in the total; 2 in eq. 7.
+        epsilon: How far from a difference of 1 the straight line starts.
 
     Inputs: embeddings (languages, rows, d_model). The sum has one term for every row and pair of
     languages.
@@ -30,9 +29,14 @@ class SimilaritySoftmax(EmbeddingObjective):
 
     Example:
         ```python
-        >>> objective = SimilaritySoftmax(weight=2.0)
-        >>> output = objective(embeddings)  # (2, 128, 512)
-        >>> loss = objective.weight * output.loss / 128
+        import torch
+
+        from tmde import SimilaritySoftmax
+
+        embeddings = torch.randn(2, 64, 128)  # (languages, rows, d_model)
+        objective = SimilaritySoftmax(weight=2.0)
+        output = objective(embeddings)
+        loss = objective.weight * output.loss / 64
         ```
     """
 

@@ -83,48 +83,55 @@ class DecoderBatch:
 class TranslationObjective(Objective):
     """Label-smoothed cross-entropy of the decoder.
 
-    By default it predicts translations (Li's thesis, eq. 4.21). Conneau (2019, section 3.3.3)
-    trains encoders with other `targets` too, which need no translations.
+    By default it predicts translations (Li, 2021, eq. 4.21). Other `targets`, which need no
+    translations, train encoders as in Conneau (2019, section 3.3.3).
 
-    With `p` the model's probabilities, `V` the vocabulary and `e` the smoothing, a target token `t`
-    costs `(1 - e) * -log p_t + e / V * sum_c -log p_c`.
+    With model probabilities `p`, vocabulary `V` and smoothing `e`, a target token `t` costs `(1 -
+    e) * -log p_t + e / V * sum_c -log p_c`.
 
     Args:
-        weight: Factor of this loss in the total. Default: 0.5 (eq. 4.21).
-        label_smoothing: The share of the target that goes to all entries alike, `e`. Default: 0.1
-            (Li's thesis, 4.3.1).
-        reduction: `"sum"`: a sentence costs the sum over its tokens (eq. 4.21 as printed), and
-            sentences are averaged. `"mean"`: tokens are averaged.
+        weight: The factor of this loss in the total. Default: 0.5 (eq. 4.21).
+        label_smoothing: The share `e` of the target that is spread evenly over the vocabulary.
+            Default: 0.1 (Li, 2021, section 4.3.1).
+        reduction: `"sum"`: a sentence costs the sum over its tokens (eq. 4.21 as printed), averaged
+            over sentences. `"mean"`: the average over tokens.
         row_share: In training, translate only this share of a batch's rows, drawn anew for each
-            batch. Their loss is scaled to all rows.
-        sampled_vocabulary: In training, let the targets of a batch compete with this many random
-            entries of the vocabulary instead of all (Jean et al. 2015): the softmax over a large
-            vocabulary costs more than a small model. Loss and nll of such steps cannot be compared
-            with those over all entries, which dev rows have. None for all.
-        targets: What the decoder predicts from the embedding of a text, one or a list of:
+            batch. Their loss is scaled up to all rows.
+        sampled_vocabulary: In training, let targets compete with this many random vocabulary
+            entries instead of all (Jean et al., 2015), because the softmax over a large vocabulary
+            costs more than a small model. The loss and nll of such steps are not comparable with
+            those on dev rows, which use the whole vocabulary. None uses it in training too.
+        targets: What the decoder predicts from the embedding of a text, one of these or a list:
 
             - `"pivots"`: the row in every other pivot language.
-            - `"self"`: the text itself (AutoEncoder). With `"pivots"` beside it, a pair of pivots
-              is the curriculum en-en, en-es, es-es, es-en of Li's thesis (footnote 11).
-            - `"next"`: the next row of the document in the same language (SkipThought). A row
-              without one is left out and counted.
-            - The name of a column, such as that of linearized parses (Seq2Tree). Every language of
-              a row predicts its text. A row without one is left out and counted.
+            - `"self"`: the text itself (an autoencoder). Together with `"pivots"`, two pivots
+              follow the curriculum en-en, en-es, es-es, es-en of Li (2021, footnote 11).
+            - `"next"`: the next row of the document in the same language (SkipThought). Rows
+              without one are left out and counted.
+            - The name of a column, such as linearized parses (Seq2Tree). Every language of a row
+              predicts its text. Rows without one are left out and counted.
 
-            Except with `"pivots"`, the decoder is told the language that the encoder reads.
+            Except for `"pivots"`, the decoder gets the language that the encoder reads.
 
     Inputs: decoder states (tokens, d_model) of the real target positions, the output projection
         (vocab_size, d_model), and the targets (tokens,).
 
     Raises:
-        TmdeError: The smoothing or the share is out of range, no entry is sampled, or there is no
-            target.
+        TmdeError: The smoothing or a share is out of range, the sampled vocabulary is empty, or
+            there is no target.
 
     Example:
         ```python
-        >>> objective = TranslationObjective(label_smoothing=0.1, reduction="mean")
-        >>> output = objective(hidden, model.lm_head.weight, targets)
-        >>> (output.loss / len(targets)).backward()
+        import torch
+
+        from tmde import TranslationObjective
+
+        hidden = torch.randn(50, 64)  # decoder states of 50 target tokens
+        projection = torch.randn(1000, 64)  # (vocab_size, d_model)
+        targets = torch.randint(1000, (50,))
+        objective = TranslationObjective(label_smoothing=0.1, reduction="mean")
+        output = objective(hidden, projection, targets)
+        loss = objective.weight * output.loss / len(targets)
         ```
     """
 

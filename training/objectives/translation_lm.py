@@ -25,22 +25,22 @@ def neighbors(languages: int) -> list[tuple[int, int]]:
 class TranslationLanguageModel(MaskedLanguageModel):
     """Translation language modeling (TLM).
 
-    It is masked language modeling over a text and its translation. The two are read as one,
-    `<s> text </s> <s> translation </s>`, with tokens of both hidden; the positions of the
-    translation begin at 0 again. There is no language signal, as in XLM-R, with which Li's thesis
-    compares. Rows of two languages are joined in their order. In rows of more, each language is
-    joined with the next and the last with the first, so that every text is read twice.
+    Masked language modeling over a text and its translation, read as one: `<s> text </s> <s>
+    translation </s>`. Tokens of both are hidden, and the positions of the translation restart at 0.
+    There is no language signal, as in XLM-R. Rows of two languages are joined in their order. In
+    longer rows, each language is joined with the next and the last with the first, so every text is
+    read twice.
 
-    Conneau alternates between batches for MLM and for TLM. With both among the objectives of a run,
-    each batch is used for the two.
+    Conneau (2019) alternates between batches for MLM and TLM. Here, a run with both objectives uses
+    every batch for both.
 
     Args:
-        weight: Factor of this loss in the total.
-        share: The share of the tokens to choose.
+        weight: The factor of this loss in the total.
+        share: The share of tokens to choose.
         mask_share: The probability that a chosen token becomes `<mask>`.
         random_share: The probability that a chosen token becomes another entry of the vocabulary.
-        frequency_power: A token that occurs n times in the batch is chosen in proportion to
-            `n ** -frequency_power`.
+        frequency_power: Tokens that occur n times in the batch are chosen in proportion to `n **
+            -frequency_power`.
 
     Source: Conneau 2019, section 4.3.3 and figure 4.6 (Lample and Conneau 2019).
 
@@ -49,11 +49,22 @@ class TranslationLanguageModel(MaskedLanguageModel):
 
     Example:
         ```python
-        >>> objective = TranslationLanguageModel()
-        >>> masked = objective.mask(input_ids, attention_mask, model.config)  # (2, rows, length)
-        >>> encoded = model.model(masked.input_ids, masked.attention_mask, masked.position_ids)
-        >>> hidden = model.head(encoded.token_states.flatten(0, 1)[masked.places])
-        >>> output = objective(hidden, model.lm_head.weight, masked.targets)
+        import torch
+
+        from tmde import TmdeEncoderConfig, TmdeEncoderForMaskedLM, TranslationLanguageModel
+
+        config = TmdeEncoderConfig(vocab_size=1000, d_model=64, mask_token_id=4)
+        model = TmdeEncoderForMaskedLM(config)
+        input_ids = torch.randint(5, 1000, (2, 8, 12))  # (languages, rows, length)
+        attention_mask = torch.ones_like(input_ids)
+
+        objective = TranslationLanguageModel()
+        masked = objective.mask(input_ids, attention_mask, config)
+        encoded = model.model(
+            masked.input_ids, masked.attention_mask, position_ids=masked.position_ids
+        )
+        hidden = model.head(encoded.token_states.flatten(0, 1)[masked.places])
+        output = objective(hidden, model.lm_head.weight, masked.targets)
         ```
     """
 

@@ -32,29 +32,29 @@ class TokenLabels:
 class UnifiedGenerativeTask(MaskingObjective):
     """Predict the words of the translation from the vector (Mao et al. 2021, eq. 1-4).
 
-    The loss is `KL(q || p)`. In every row one token w_t of one text is hidden: first the text, then
-    the token is drawn uniformly. With p the softmax over the vocabulary of a text's embedding
-    (through the prediction head) and ||S|| the length of a sentence S, the text S_l predicts its
+    The loss is `KL(q || p)`. In every row, one token w_t of one text is hidden: the text, then the
+    token, is drawn uniformly. p is the softmax over the vocabulary of a text's embedding, through
+    the prediction head, and ||S|| is the length of a sentence S. The text S_l predicts its
     translation S_l':
 
     - If w_t was hidden in S_l', `q(w) = N_w / ||S_l'||`: all its tokens (w_t too) alike (eq. 3).
     - If w_t was hidden in S_l, `q(w) = N_w / (2 ||S_l'||)`, and `1/2` more for w_t (eq. 4).
 
-    N_w is 1 for every token of S_l' whatever its frequency, as in the paper's footnote 3, and
-    ||S_l'|| then the number of different tokens. Special tokens are no words of a sentence, unless
-    it has no others. In rows of more than two languages, every text predicts each of the others.
+    N_w is 1 for every token of S_l' whatever its frequency, as in the paper's footnote 3, so
+    ||S_l'|| is the number of different tokens. Special tokens do not count, unless a sentence has
+    no others. In rows of more than two languages, every text predicts each of the others.
 
     The paper's table 6 compares it with the two tasks that it unifies. `"xtr"`, cross-lingual
-    token-level reconstruction: nothing is hidden, and q is that of eq. 3. `"smlm"`, the single-word
-    masked language model: all texts of a row predict w_t alone (eq. 1). Its MLM is the objective
-    `masked_lm`, which may stand beside `"xtr"`.
+    token-level reconstruction, hides nothing and takes q from eq. 3. `"smlm"`, the single-word
+    masked language model, lets all texts of a row predict only w_t (eq. 1). Its MLM is the
+    objective `masked_lm`, which can be combined with `"xtr"`.
 
-    `sum_w q(w) log p(w)` needs the logits of few entries only, and the normalizer of p comes from
-    `cross_entropy_sum`: neither q nor p is ever held for the whole vocabulary.
+    `sum_w q(w) log p(w)` needs the logits of few entries, and `cross_entropy_sum` computes the
+    normalizer of p. Neither q nor p is ever stored for the whole vocabulary.
 
     Args:
-        weight: Factor of this loss in the total; 1 in eq. 7.
-        task: `"ugt"`, `"xtr"` or `"smlm"`.
+        weight: The factor of this loss in the total; 1 in eq. 7.
+        task: The variant: `"ugt"`, `"xtr"` or `"smlm"`.
 
     Inputs: outputs of the prediction head for the embeddings (languages, rows, d_model), the output
         projection (vocab_size, d_model), what `mask` hid, and the texts as they were,
@@ -64,13 +64,21 @@ class UnifiedGenerativeTask(MaskingObjective):
 
     Example:
         ```python
-        >>> objective = UnifiedGenerativeTask()
-        >>> masked = objective.mask(input_ids, attention_mask, model.config)  # (2, 128, length)
-        >>> shown = masked.input_ids.flatten(0, 1)
-        >>> embeddings = model.model(shown, attention_mask.flatten(0, 1)).pooler_output
-        >>> hidden = model.head(embeddings).unflatten(0, (2, 128))
-        >>> output = objective(hidden, model.lm_head.weight, masked, input_ids, attention_mask)
-        >>> loss = objective.weight * output.loss / 128
+        import torch
+
+        from tmde import TmdeEncoderConfig, TmdeEncoderForMaskedLM, UnifiedGenerativeTask
+
+        config = TmdeEncoderConfig(vocab_size=1000, d_model=64, mask_token_id=4)
+        model = TmdeEncoderForMaskedLM(config)
+        input_ids = torch.randint(5, 1000, (2, 8, 12))  # (languages, rows, length)
+        attention_mask = torch.ones_like(input_ids)
+
+        objective = UnifiedGenerativeTask()
+        masked = objective.mask(input_ids, attention_mask, config)
+        shown = masked.input_ids.flatten(0, 1)
+        embeddings = model.model(shown, attention_mask.flatten(0, 1)).pooler_output
+        hidden = model.head(embeddings).unflatten(0, (2, 8))
+        output = objective(hidden, model.lm_head.weight, masked, input_ids, attention_mask)
         ```
     """
 

@@ -10,20 +10,18 @@ from tmde.training.objectives.encoded_batch import EncodedBatch
 class WeightRegularization(Objective):
     """L2 penalty on the encoder: the sum of the squares of its weights, `sum_W ||W||_F^2`.
 
-    Yu et al. (2018), section 2.2: "replacing similarity loss term with an L2 norm on the encoder
-    weights". The norm is squared, because the gradient of a plain norm has the same length however
-    small the weights are. Weights are all parameters of two or more dimensions: the matrices of the
-    layers and the token vectors. Biases and the gains of norms, which have one, are left alone, and
-    so are frozen parameters.
+    Yu et al. (2018, section 2.2) replace the similarity loss "with an L2 norm on the encoder
+    weights". The norm is squared here, because the gradient of a plain norm has the same length
+    however small the weights are. Weights are all trained parameters of two or more dimensions:
+    layer matrices and token vectors, but no biases or gains of norms.
 
-    Unlike the optimizer's `weight_decay` it leaves the decoder free, and under Adam its gradient is
-    scaled with all others.
+    Unlike the optimizer's `weight_decay`, it does not affect the decoder, and Adam scales its
+    gradient together with all others.
 
-    Every process must hold all weights, so FSDP is refused.
+    FSDP is not supported, because every process needs all weights.
 
     Args:
-        weight: Factor of this loss in the total. The penalty does not depend on the size of a
-            batch.
+        weight: The factor of this loss in the total. The penalty does not depend on the batch size.
 
     Inputs: the encoder's parameters, a list.
 
@@ -32,8 +30,11 @@ class WeightRegularization(Objective):
 
     Example:
         ```python
-        >>> penalty = WeightRegularization(weight=1e-5)
-        >>> loss = penalty.weight * penalty(list(model.model.parameters())).loss
+        from tmde import BagConfig, BagModel, WeightRegularization
+
+        model = BagModel(BagConfig(vocab_size=1000, d_model=64))
+        penalty = WeightRegularization(weight=1e-5)
+        loss = penalty.weight * penalty(list(model.parameters())).loss
         ```
     """
 

@@ -14,31 +14,29 @@ from tmde.training.objectives.encoded_batch import EncodedBatch
 
 
 class XnliAlignment(Objective):
-    """Fit every language to the frozen source language (Conneau 2019, section 4.2.4).
+    """Fit every language to a frozen source language (Conneau, 2019, section 4.2.4).
 
     `L(x, y) = dist(x, y) - negative_weight * (dist(x_c, y) + dist(x, y_c))` with the Euclidean
-    distance, x of the source language and y its translation, and x_c and y_c other sentences of the
-    two languages, drawn from the same micro-batch independently; a sentence is never drawn for
-    itself. Only y and y_c have a gradient: the others are fitted to the source encoder. A batch of
-    one row has no negatives.
+    distance. x is a sentence of the source language, y its translation, and x_c and y_c are other
+    sentences of the same micro-batch, drawn independently. Only y and y_c have a gradient. A batch
+    of one row has no negatives.
 
-    This is the loss as printed, and only the weight of the negatives keeps it from falling for
-    ever: above 0.5, target vectors that move away from everything make it smaller without end. Up
-    to 0.5, as with the 0.25 of the paper, it is by the triangle inequality, on average over the
-    draws, at least `-2 * negative_weight` times the mean distance of the source's vectors from each
-    other.
+    Keep `negative_weight` at 0.5 or below (0.25 in the paper). The loss is then bounded below: on
+    average over the draws, by `-2 * negative_weight` times the mean distance between source vectors
+    (triangle inequality). Above 0.5, it falls without end as target vectors move away from
+    everything.
 
-    With `margin`, it is the ranking loss that the paper compares with and rejects for "very poor
-    results", because translations need only be nearer than other sentences, not near: `L_rank(x, y)
-    = max(0, margin - dist(x, y_c) + dist(x, y)) + max(0, margin - dist(x_c, y) + dist(x, y))`.
+    With `margin`, it is the ranking loss that the paper rejects for "very poor results", because
+    translations need only be nearer than other sentences, not near: `L_rank(x, y) = max(0, margin -
+    dist(x, y_c) + dist(x, y)) + max(0, margin - dist(x_c, y) + dist(x, y))`.
 
     Args:
-        weight: Factor of this loss in the total.
-        negative_weight: Factor of the distances to other sentences (lambda). Default: 0.25. The
+        weight: The factor of this loss in the total.
+        negative_weight: The factor of the distances to other sentences (lambda). Default: 0.25. The
             ranking loss ignores it.
-        source_language: The language to whose encoder the others are fitted.
-        margin: How much farther than the translation another sentence must be in the ranking loss
-            (alpha). The paper prints no value. None takes the alignment loss.
+        source_language: The language whose encoder the others are fitted to.
+        margin: How much farther than the translation another sentence must be (alpha), for the
+            ranking loss. The paper gives no value. None uses the alignment loss.
 
     Inputs: embeddings (languages, rows, d) and the codes of the languages.
 
@@ -48,9 +46,13 @@ class XnliAlignment(Objective):
 
     Example:
         ```python
-        >>> objective = XnliAlignment()
-        >>> output = objective(embeddings, ("de", "en"))  # (2, 64, 1024)
-        >>> loss = output.loss / 64
+        import torch
+
+        from tmde import XnliAlignment
+
+        objective = XnliAlignment(source_language="en")
+        output = objective(torch.randn(2, 64, 128), ("de", "en"))
+        loss = objective.weight * output.loss / 64
         ```
     """
 

@@ -41,19 +41,25 @@ def load_recipe(
     overrides: Iterable[str] | Mapping[str, Any] = (),
     encoder: str | None = None,
 ) -> Recipe:
-    """Return a recipe of the package or of a YAML file, with overrides applied.
+    """Return a recipe of the package or from a YAML file, with overrides applied.
 
-    A teacher `encoder` of a loss becomes the encoder of the recipe, with its prompt.
+    A teacher named `encoder` becomes the recipe's encoder, with its prompt.
 
     Args:
-        name_or_path: The name of a recipe that comes with the package, or the path of a YAML file.
-        overrides: Keys and values, `key=value`, or a mapping of them.
-        encoder: Folder or Hub id of an encoder that takes the place of the recipe's model: the
-            `model` section becomes that of the recipe `adapted`; data, objectives and training
-            stay.
+        name_or_path: The name of a recipe in the package, or the path of a YAML file.
+        overrides: Settings as strings `key=value`, or as a mapping.
+        encoder: The folder or Hub id of an encoder that replaces the recipe's model. The `model`
+            section becomes that of the recipe `adapted`; data, objectives and training stay.
 
     Raises:
-        RecipeError: There is no such recipe or key, or a value does not fit.
+        RecipeError: The recipe or a key does not exist, or a value does not fit.
+
+    Example:
+        ```python
+        from tmde import load_recipe
+
+        recipe = load_recipe("small", ["learning_rate=3e-4", "max_minutes=5"])
+        ```
     """
     name = Path(name_or_path).stem
     description, sections = _read_recipe(name_or_path)
@@ -76,7 +82,7 @@ def has_encoder_as_teacher(options: Mapping[str, Any]) -> bool:
 
 
 def packaged_names() -> list[str]:
-    """Return the names of the recipes that come with the package, in alphabetical order."""
+    """Return the names of the packaged recipes in alphabetical order."""
     return list(recipe_files())
 
 
@@ -125,7 +131,7 @@ def _put_on_encoder(sections: Sections, name: str, encoder: str) -> None:
         sections["warm_start"] = {}
         logger.warning(
             f"Recipe {name} on {encoder}: the model is that of recipe adapted; sizes, tokenizer "
-            "and warm start are left out. If learning_rate is high for a pretrained encoder, set "
+            "and warm start are ignored. If learning_rate is high for a pretrained encoder, set "
             "encoder_learning_rate"
         )
     sections["model"]["encoder"] = str(encoder)
@@ -157,15 +163,15 @@ def _name_teachers(sections: Sections) -> None:
 
 
 def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
-    """Return the recipe with other values.
+    """Return a recipe with some values changed.
 
     Args:
-        recipe: The recipe, which stays as it is.
-        settings: Values by key: `section.key`, `objectives.name.key`, or a bare `key` that only one
-            section has.
+        recipe: The recipe, which stays unchanged.
+        settings: Values by key: `section.key`, `objectives.name.key`, or a bare `key` that exists
+            in only one section.
 
     Raises:
-        RecipeError: There is no such key, or the value does not fit.
+        RecipeError: A key does not exist, or a value does not fit.
     """
     sections: Sections = recipe.settings()
     for key, value in settings.items():
@@ -174,21 +180,21 @@ def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
 
 
 def with_overrides(recipe: Recipe, overrides: Iterable[str]) -> Recipe:
-    """Return the recipe with overrides of the form `key=value` applied, see `with_settings`."""
+    """Return a recipe with overrides of the form `key=value` applied, see `with_settings`."""
     return with_settings(recipe, dict(parse_override(override) for override in overrides))
 
 
 def with_sections(recipe: Recipe, **sections: Mapping[str, Any]) -> Recipe:
-    """Return the recipe with whole sections replaced."""
+    """Return a recipe with whole sections replaced."""
     content = read_sections({**recipe.settings(), **sections}, recipe.name)
     return validate_recipe(recipe.name, recipe.description, content)
 
 
 def parse_override(override: str) -> tuple[str, Any]:
-    """Return the key of an override and its value, which is read as YAML.
+    """Return the key of an override and its value, parsed as YAML.
 
     Raises:
-        RecipeError: It is not of the form `key=value`, or the value is not YAML.
+        RecipeError: The override is not of the form `key=value`, or its value is not YAML.
     """
     key, separator, text = override.partition("=")
     key = key.strip()
@@ -207,7 +213,7 @@ def parse_override(override: str) -> tuple[str, Any]:
 
 
 def full_key(recipe: Recipe, key: str) -> str:
-    """Return a key of a recipe with its section, `section.key`.
+    """Return the full name of a recipe's key, `section.key`.
 
     Raises:
         RecipeError: No section has this key.

@@ -43,20 +43,29 @@ Sections = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training run as its recipe describes it.
+    """A training run as a recipe describes it.
 
-    A recipe does not change. `with_settings` and `with_sections` return new ones.
+    Recipes are frozen: `with_settings` and `with_sections` return new ones.
 
     Attributes:
-        name: The name of the recipe, or that of its file.
-        description: What the recipe is for.
-        data: What is read.
-        tokenizer: The tokenizer to train or to use.
-        warm_start: What the model begins with.
-        model: Architecture and sizes of the model.
-        objectives: The losses.
+        name: The name of the recipe, or of its file.
+        description: The purpose of the recipe, as a sentence.
+        data: The `data` section: languages and sources.
+        tokenizer: The tokenizer to train or to load.
+        warm_start: What the model is initialized from.
+        model: The architecture and sizes of the model.
+        objectives: The losses and their options.
         training: The training arguments.
-        card: What the model card says.
+        card: Texts for the model card.
+
+    Example:
+        ```python
+        from tmde import load_recipe
+
+        recipe = load_recipe("small", ["learning_rate=3e-4"])
+        print(recipe.description)
+        print(recipe.to_yaml())
+        ```
     """
 
     name: str
@@ -71,7 +80,7 @@ class Recipe:
 
     @property
     def architecture(self) -> str:
-        """What the `model` section builds, one of `ARCHITECTURES`."""
+        """The architecture that the `model` section builds, one of `ARCHITECTURES`."""
         architecture: str = self.model.architecture
         return architecture
 

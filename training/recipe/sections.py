@@ -118,7 +118,7 @@ class DataSection(Section):
         dev_rows: The number of rows held out when `dev` is missing. With 0 none are held out, and
             without `eval_task` nothing is evaluated.
         eval_task: Classification task or a list of several, `NAME` or `NAME=SOURCE` as `tmde eval`
-            takes it. Every evaluation measures Evaluation II (thesis 4.4.2) on it;
+            takes it. Every evaluation measures Evaluation II (Li, 2021, section 4.4.2) on it;
             `metric_for_best_model: cross` chooses the checkpoint by its dev split (of several
             tasks, by their mean).
     """

@@ -15,7 +15,7 @@ from modeling_tmde import TmdeError
 
 
 class RecipeError(TmdeError):
-    """A recipe, or a key of one, that does not exist or does not fit."""
+    """An unknown recipe or key, or a value that does not fit."""
 
 
 def unknown_name_message(kind: str, name: object, known: Iterable[str]) -> str:

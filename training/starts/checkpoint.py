@@ -110,8 +110,8 @@ def _describe_missing_checkpoint(recipe: Recipe, folder: Path) -> str:
         words += ["--columns", ",".join(columns)]
     words += ["-o", str(checkpoint)]
     return (
-        f"Recipe {recipe.name} begins with a checkpoint. Make it: {shlex.join(words)}. Then give "
-        f"your command again with --warm-start {checkpoint} (and without --from-scratch)"
+        f"Recipe {recipe.name} is initialized from a checkpoint. Make it: {shlex.join(words)}. "
+        f"Then repeat your command with --warm-start {checkpoint} (and without --from-scratch)"
     )
 
 

@@ -43,16 +43,16 @@ def adapt_encoder(
     pooling: Literal["mean", "cls"] = "mean",
     **options: Any,
 ) -> AdaptedForConditionalGeneration:
-    """Return a model on a pretrained encoder, which `TmdeTrainer` trains further.
+    """Return a model around a pretrained encoder, for `TmdeTrainer` to train further.
 
-    Its tokenizer is that of the encoder. Only a translation objective trains its decoder, which is
-    new.
+    It uses the encoder's tokenizer. Its decoder is new, and only a translation objective trains it.
 
     Args:
-        encoder: The encoder, a folder or Hub id: XLM-R, BERT, ModernBERT, the encoder of T5.
-        prompt: What the model reads before every text, such as "query: "; None for the prompt that
-            the encoder's folder carries.
-        pooling: `"mean"` for the mean of the encoder's outputs, `"cls"` for the first one.
+        encoder: The folder or Hub id of the encoder, such as XLM-R, BERT, ModernBERT or the encoder
+            of T5.
+        prompt: The text that the model puts before every text, such as "query: ". None takes the
+            prompt stored with the encoder.
+        pooling: `"mean"` averages the encoder's outputs, `"cls"` takes the first one.
         options: Further options of [`AdaptedConfig`], such as `languages` and `pivot_languages`.
 
     Raises:
@@ -61,6 +61,7 @@ def adapt_encoder(
     Example:
         ```python
         from transformers import AutoTokenizer
+
         from tmde import adapt_encoder
 
         name = "intfloat/multilingual-e5-small"

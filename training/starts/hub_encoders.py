@@ -218,7 +218,7 @@ def take_vocabulary(
     if strange_tokens:
         raise RecipeError(
             f"Warm start from {checkpoint}: the encoder lacks its token {strange_tokens[0]}; "
-            "expected a bag that began with this encoder (recipe default)"
+            "expected a bag initialized from this encoder (recipe default)"
         )
     table = encoder.get_input_embeddings().get_parameter("weight")
     rows = []

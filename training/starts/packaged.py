@@ -34,8 +34,8 @@ def choose_packaged(recipe: Recipe, user_keys: Collection[str] = ()) -> ChosenRe
     begun = begin_with(plain, DEFAULT_MODEL)
     reason = _reason_against(plain, begun, config, user_keys)
     if reason is not None:
-        return ChosenRecipe(plain, [f"Begins without the packaged model: {reason}."])
-    message = "Begins with the packaged model (--from-scratch begins with none)."
+        return ChosenRecipe(plain, [f"Not initialized from the packaged model: {reason}."])
+    message = "Initialized from the packaged model (--from-scratch trains without it)."
     return ChosenRecipe(begun, [message])
 
 

@@ -116,8 +116,7 @@ def load_replayed(
     old_rows = _map(rows, languages.without_new, languages.all)
     if not len(old_rows) or not sources.replay_share:
         logger.warning(
-            f"Nothing protects the old languages ({', '.join(languages.old)}); --replay gives them "
-            "rows"
+            f"Without --replay, the model may forget its old languages ({', '.join(languages.old)})"
         )
     if not dev and data.dev_rows:
         held_out = _hold_out(new_rows, old_rows, sources.replay_share, data.dev_rows, recipe.seed)

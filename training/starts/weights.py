@@ -216,7 +216,7 @@ def _check_model_type(model: PreTrainedModel, source: _Source, names: NamesInSou
         expected_types.add(inner_type)
     advice = ""
     if source.model_type == AdaptedConfig.model_type:
-        advice = "; `tmde train adapted --warm-start` goes on with that one"
+        advice = "; `tmde train adapted --warm-start` continues from it"
     raise TmdeError(
         f"Warm start of a model of type {model_type!r}: expected a checkpoint of "
         f"{' or '.join(sorted(expected_types))}, found {source.model_type!r} in "

@@ -150,8 +150,8 @@ def pin_versions(objective: Distillation, run_folder: Path) -> tuple[TeacherVers
     recorded_versions = [TeacherVersion(**version) for version in json.loads(record.read_text())]
     if len(recorded_versions) != len(objective.teachers):
         raise TmdeError(
-            f"{KEY}: found {len(objective.teachers)} teachers, and the run began with "
-            f"{len(recorded_versions)} ({record}): name those, or begin a new run, in another "
+            f"{KEY}: found {len(objective.teachers)} teachers, but the run started with "
+            f"{len(recorded_versions)} ({record}): name those, or start a new run, in another "
             "folder or with --overwrite"
         )
     names_and_revisions = zip(objective.teachers, objective.revisions, strict=True)
@@ -165,8 +165,8 @@ def pin_versions(objective: Distillation, run_folder: Path) -> tuple[TeacherVers
         versions.append(current)
         if current.identity != recorded.identity:
             raise TmdeError(
-                f"{KEY}={name}: found {current.identity}, and the run began with {recorded.name} "
-                f"({recorded.identity}, in {record}): put that back, or begin a new run, in "
+                f"{KEY}={name}: found {current.identity}, but the run started with {recorded.name} "
+                f"({recorded.identity}, in {record}): restore it, or start a new run, in "
                 "another folder or with --overwrite"
             )
     return tuple(versions)

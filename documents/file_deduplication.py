@@ -87,7 +87,8 @@ class DeduplicationReport:
         sentences.append(f"{self.documents:,} {self.unit}: {', '.join(kinds) or 'all different'}")
         sentences.append(f"{self.kept:,} {self.unit} kept -> {self.output}")
         if self.groups_output is not None:
-            sentences.append(f"{self.groups:,} groups -> {self.groups_output}")
+            noun = "group" if self.groups == 1 else "groups"
+            sentences.append(f"{self.groups:,} {noun} -> {self.groups_output}")
         return sentences
 
 

@@ -284,8 +284,8 @@ def test_an_unknown_argument_is_a_type_error(method, embedder):
         ({"precision": "int4"}, "precision: found 'int4', expected one of"),
         ({"batch_size": 0}, "batch_size: found 0, expected at least 1"),
         ({"device": ["cpu", "cpu"]}, "device: found .*expected one device"),
-        ({"pool": {}}, "pool: found {}, .*torchrun"),
-        ({"chunk_size": 100}, "chunk_size: found 100, .*torchrun"),
+        ({"pool": {}}, "pool: found {}, .*tmde embed --help"),
+        ({"chunk_size": 100}, "chunk_size: found 100, .*tmde embed --help"),
         ({"output_value": "token_embeddings"}, "found 'token_embeddings', .*preprocess"),
         ({"prompt": "haus " * 100}, "expected more than .* tokens of the prompt"),
     ],
@@ -296,7 +296,7 @@ def test_arguments_that_make_no_sense(options, message, embedder):
 
 
 def test_processes_are_refused_before_they_start(embedder):
-    with pytest.raises(TmdeError, match="start_multi_process_pool: .*torchrun"):
+    with pytest.raises(TmdeError, match="start_multi_process_pool: .*tmde embed --help"):
         embedder.start_multi_process_pool(["cpu", "cpu"])
 
 

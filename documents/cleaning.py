@@ -353,10 +353,11 @@ class RowCleaner:
         for languages in itertools.combinations(sorted(keys), 2):
             pair_hashes.add(hash((languages, keys[languages[0]], keys[languages[1]])))
         if pair_hashes <= self._rows_of_pairs.keys():
-            languages = tuple(row.translation)
+            repeated_languages = tuple(row.translation)
             earlier_row = max(self._rows_of_pairs[pair_hash] for pair_hash in pair_hashes)
             detail = f"repeats row {earlier_row}"
-            row.findings.append(Finding(Reason.DUPLICATE, languages, 1.0, detail, earlier_row))
+            finding = Finding(Reason.DUPLICATE, repeated_languages, 1.0, detail, earlier_row)
+            row.findings.append(finding)
             row.translation.clear()
         for pair_hash in pair_hashes:
             self._rows_of_pairs.setdefault(pair_hash, row.number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -15,6 +15,7 @@ from tmde.documents.index import Hit, Mode
 from tmde.documents.snippets import nearest_sentences, shortened, without_markup
 
 SNIPPET_WIDTH = 300  # characters
+DECODED_TOKENS = 40
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class SearchResult:
         documents: The documents that were found, best first.
         is_truncated: Whether the query was longer than the model takes.
         mode: What the search went by.
+        decoded: What the model's decoder writes from the vector of the query, by language; empty
+            for a model without a decoder.
     """
 
     query: str
@@ -58,6 +61,7 @@ class SearchResult:
     documents: list[FoundDocument]
     is_truncated: bool
     mode: Mode = "meaning"
+    decoded: dict[str, str] = field(default_factory=dict)
 
     @property
     def hits(self) -> list[Hit]:
@@ -136,7 +140,18 @@ class Searcher:
             documents.append(FoundDocument(versions, max(scores, default=None)))
         is_truncated = result.report is not None and result.report.truncated > 0
         place = collection.map.place_of(vector)
-        return SearchResult(query, place, documents, is_truncated, mode)
+        decoded = self._decoded(query, language)
+        return SearchResult(query, place, documents, is_truncated, mode, decoded)
+
+    def _decoded(self, query: str, language: str | None) -> dict[str, str]:
+        """Return what the decoder writes from the vector of a query, by language."""
+        embedder = self.collection.index.embedder
+        texts = {}
+        if embedder.decoded_languages:
+            vector = embedder.encode(query, language=language, show_progress_bar=False)
+            for code in embedder.decoded_languages:
+                texts[code] = embedder.decode(vector, code, max_new_tokens=DECODED_TOKENS)[0]
+        return texts
 
     def _scores_by_words(self, query: str, k: int, languages: Sequence[str]) -> dict[str, float]:
         """Return the BM25 scores of the k best documents by id, the best first."""

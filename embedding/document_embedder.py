@@ -604,6 +604,19 @@ class DocumentEmbedder(SentenceTransformer):
         return list(languages) if languages else languages_of_card(self.model)
 
     @property
+    def decoded_languages(self) -> list[str]:
+        """The codes of the languages in which `decode` writes; none without a decoder.
+
+        They are the pivot languages of the model.
+        """
+        config = self.model.config
+        architectures = getattr(config, "architectures", None) or []
+        has_decoder = any("ForConditionalGeneration" in name for name in architectures)
+        if not has_decoder or not self.model.name_or_path:
+            return []
+        return list(getattr(config, "pivot_languages", None) or [])
+
+    @property
     def max_length(self) -> int:
         """The longest input in tokens; 1,000,000,000 without a limit."""
         return self._text_model.max_seq_length

@@ -16,7 +16,7 @@ pytest.importorskip("plotly")
 
 from tests.cli import conftest
 from tests.cli.conftest import ok, read_rows, write_rows
-from tests.conftest import LANGUAGES
+from tests.conftest import LANGUAGES, jittered, save, tiny_model
 from tmde.cli import demo_page as page_module
 from tmde.cli.demo_collection import (
     FOLDER,
@@ -27,7 +27,7 @@ from tmde.cli.demo_collection import (
     draw_collection,
 )
 from tmde.cli.demo_page import map_figure
-from tmde.cli.demo_search import Searcher
+from tmde.cli.demo_search import DECODED_TOKENS, Searcher
 from tmde.documents import DocumentIndex
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.loading import local_or_hub
@@ -159,6 +159,31 @@ def collect(bag, tmp_path, rows, label_fields=()):
 
 def search(collection, query, k, languages, **options):
     return Searcher(collection).search(query, k, languages, **options)
+
+
+def test_the_text_of_a_decoder_is_shown_and_escaped(tmp_path, tokenizer, monkeypatch):
+    folder = save(tmp_path / "tmde", jittered(tiny_model(pivot_languages=["en", "es"])), tokenizer)
+    shown = collect(folder, tmp_path, ROWS[:5])
+    embedder = shown.index.embedder
+    vector = embedder.encode("Katze baum")
+
+    result = search(shown, "Katze baum", 2, ["de"])
+
+    expected = {}
+    for code in ("en", "es"):
+        expected[code] = embedder.decode(vector, code, max_new_tokens=DECODED_TOKENS)[0]
+    assert result.decoded == expected
+    html = page_module.HTML.hits(replace(result, decoded={"en": EVIL}), shown)
+    assert "The decoder reads in the query" in html
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+
+
+def test_nothing_is_decoded_without_a_decoder(bag, tmp_path):
+    shown = collect(bag, tmp_path, ROWS[:5])
+    result = search(shown, "Katze baum", 2, ["de"])
+    assert result.decoded == {}
+    assert "decoder" not in page_module.HTML.hits(result, shown)
 
 
 def test_search_and_its_filters(bag, tmp_path):

@@ -7,7 +7,7 @@ from transformers import AutoModelForSeq2SeqLM
 
 from modeling_tmde import TmdeError
 from tests.conftest import jittered, save, tiny_model
-from tests.tiny_embedders import make_xlmr
+from tests.tiny_embedders import make_tokenizer, make_xlmr
 from tmde.embedding.decoding import open_decoder
 from tmde.embedding.document_embedder import DocumentEmbedder
 
@@ -29,6 +29,14 @@ def test_the_text_is_that_of_generate(folder):
         token_ids = model.generate(encoder_outputs=vector, target_language="en", max_new_tokens=8)
         assert text == embedder.tokenizer.decode(token_ids[0], skip_special_tokens=True)
     assert any(texts)
+
+
+def test_the_languages_that_a_model_writes(folder, tmp_path):
+    assert DocumentEmbedder.from_pretrained(folder).decoded_languages == ["en", "es"]
+    make_xlmr().save_pretrained(tmp_path / "encoder")
+    make_tokenizer().save_pretrained(tmp_path / "encoder")
+    for name in ("default", "accurate", str(tmp_path / "encoder")):
+        assert DocumentEmbedder.from_pretrained(name, pooling="cls").decoded_languages == []
 
 
 def test_one_vector_gives_a_list_of_one_text(folder):

@@ -39,15 +39,18 @@ RESULTS_NAME = "results.json"
 
 def measure(checkpoint: Path, tasks: Sequence[LoadedTask]) -> dict[str, float]:
     """Return the measures of a checkpoint, from its file of them if it has one."""
+    settings = [LONGEST_TEXT, *[task.fingerprint for task in tasks]]
     path = checkpoint / MEASURES_NAME
     if path.exists():
-        measures: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
-        return measures
+        stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if stored["settings"] == settings:
+            return dict(stored["measures"])
     embedder = DocumentEmbedder.from_pretrained(checkpoint, device="cpu", max_length=LONGEST_TEXT)
     system = EmbeddingSystem(checkpoint.parent.name, embedder, show_progress_bar=False)
     results = list(evaluate(tasks, [system], EvaluationOptions(folds=False, samples=100)))
     measures = {title: measure.value for title, measure in measures_of(results).items()}
-    write_atomically(path, json.dumps(measures) + "\n")
+    content = {"settings": settings, "measures": measures}
+    write_atomically(path, json.dumps(content) + "\n")
     return measures
 
 

@@ -82,6 +82,9 @@ def main(
     json: Annotated[Path | None, typer.Option(help="File to write.")] = None,
 ) -> None:
     """Train and measure every variant with every seed."""
+    for name in variant or ():
+        if name not in VARIANTS:
+            raise typer.BadParameter(f"found {name!r}, expected one of {', '.join(VARIANTS)}")
     tasks = []
     for title, (task_name, file_name) in TASKS.items():
         tasks.append(load_task(title, task_name, data / file_name))

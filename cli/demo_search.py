@@ -146,11 +146,15 @@ class Searcher:
     def _decoded(self, query: str, language: str | None) -> dict[str, str]:
         """Return what the decoder writes from the vector of a query, by language."""
         embedder = self.collection.index.embedder
-        texts = {}
-        if embedder.decoded_languages:
-            vector = embedder.encode(query, language=language, show_progress_bar=False)
+        texts: dict[str, str] = {}
+        if not embedder.decoded_languages:
+            return texts
+        vector = embedder.encode(query, language=language, show_progress_bar=False)
+        try:
             for code in embedder.decoded_languages:
                 texts[code] = embedder.decode(vector, code, max_new_tokens=DECODED_TOKENS)[0]
+        except (TmdeError, OSError):  # The hits do not need it.
+            return {}
         return texts
 
     def _scores_by_words(self, query: str, k: int, languages: Sequence[str]) -> dict[str, float]:

@@ -75,12 +75,12 @@ class UnitFile(ABC):
                 its unit is marked so that it is not used before somebody has looked at it.
         """
 
-    def missing_end(self) -> str:
-        """Return what a file that is cut off lacks at its end, after all its pieces were read.
+    def is_cut_off(self) -> bool:
+        """Read a catalog, and return whether its end is missing. A memory can do without it."""
+        return False
 
-        Raises:
-            CorpusError: Nobody can tell what is missing.
-        """
+    def missing_end(self) -> str:
+        """Return the end tags that a memory lacks without its bad units, after the last piece."""
         return ""
 
     def numbered_rows(self) -> Iterator[tuple[int, dict[str, str] | CorpusError]]:

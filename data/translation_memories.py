@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from .checks import Unquoted, bad_value
 from .pieces import WHITE_SPACE, Piece, UnitFile
-from .xml_pieces import XmlPieces, attributes_of, element_pattern, name_of, text_of
+from .xml_pieces import (
+    XmlPieces,
+    attributes_of,
+    element_pattern,
+    has_end_tag,
+    name_of,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -40,12 +47,13 @@ class TranslationMemory(UnitFile):
         yield from self._xml
 
     def missing_end(self) -> str:
-        """Return the end tags that a memory lacks which is cut off; see `UnitFile.missing_end`."""
-        if not self._xml.is_cut_off:
+        """Return the end tags that a memory lacks; see `UnitFile.missing_end`."""
+        end = self._xml.end
+        if end is None:
             return ""
-        prefix = self._xml.root_name.removesuffix(_ROOT)
-        body = "" if f"</{prefix}body" in self._xml.end else f"</{prefix}body>\n"
-        return f"\n{body}</{self._xml.root_name}>\n"
+        body = self._xml.root_name.removesuffix(_ROOT) + "body"  # with the prefix of the root
+        missing = [name for name in (body, self._xml.root_name) if not has_end_tag(end, name)]
+        return "".join(f"\n</{name}>" for name in missing) + "\n"
 
     def encoded(self, text: str) -> bytes:
         """Return the bytes of text; see `UnitFile.encoded`."""

@@ -4,7 +4,6 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from .checks import CorpusError
 from .pieces import Piece, UnitFile
 from .xml_pieces import XmlPieces, attributes_of, element_pattern, name_of, text_of
 
@@ -58,14 +57,11 @@ class _XmlCatalog(UnitFile):
             target = attributes.get(name) or target
         return source, target
 
-    def missing_end(self) -> str:
-        """Refuse a catalog that is cut off; see `UnitFile.missing_end`."""
-        if self.xml.is_cut_off:
-            raise CorpusError(
-                f"{self.place}: found the end of the file without </{self.xml.root_name}>; "
-                "the file is cut off: fetch or export it again"
-            )
-        return ""
+    def is_cut_off(self) -> bool:
+        """Read the file, and return whether its end is missing; see `UnitFile.is_cut_off`."""
+        for _ in self.xml:
+            pass
+        return self.xml.is_cut_off
 
     def encoded(self, text: str) -> bytes:
         """Return the bytes of text; see `UnitFile.encoded`."""

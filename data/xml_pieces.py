@@ -37,7 +37,6 @@ _WRITTEN_PLACEHOLDER = re.compile(
     r"|%L?\d+|\$\w+|\$\{\w+\}",
     re.ASCII,
 )
-_UNFINISHED_TAG = re.compile(r"<[^>]*\Z")
 _PLACE_BETWEEN_WORDS = re.compile(r"(?<=\w)\0+(?=\w)")
 
 # Parts of XML. Each can match in one way only, so that a file that is cut off takes no longer.
@@ -49,6 +48,7 @@ _SKIPPED = (
 )
 _SKIPPED_STARTS = r"<!--|<!\[CDATA\[|<\?"
 _COMMENTS = re.compile(_SKIPPED)
+_TAG = re.compile(rf"</?{_ATTRIBUTES}>")
 _ROOT = re.compile(rf"<(?:[\w.-]+:)?([\w.-]+){_ATTRIBUTES}>")
 _ATTRIBUTE = re.compile(r"""([\w.:-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 _ENTITY = re.compile(r"<!ENTITY\s+(?:%\s*)?([\w.-]+)")
@@ -74,6 +74,19 @@ def element_pattern(*names: str) -> re.Pattern[str]:
     )
 
 
+def has_end_tag(text: str, name: str) -> bool:
+    """Return whether a text has the end tag of an element, outside of comments and the like."""
+    return re.search(rf"</{re.escape(name)}\s*>", _COMMENTS.sub("", text)) is not None
+
+
+def _without_unfinished_tag(text: str) -> str:
+    """Return a text without a tag at its end whose own end is missing."""
+    start = text.rfind("<")
+    if start < 0 or _TAG.match(text, start) or _COMMENTS.match(text, start):
+        return text
+    return text[:start]
+
+
 def attributes_of(tag: str) -> dict[str, str]:
     """Return the attributes of a start tag, with names as the file writes them."""
     attributes = {}
@@ -92,8 +105,9 @@ class XmlPieces:
         units: The names of the elements that are units.
 
     Attributes:
-        is_cut_off: Whether the file ends before the end of its root, as far as it was read.
-        end: What the file has behind its last whole unit, if it is cut off.
+        is_cut_off: Whether the end tag of the root is missing. Known after the last piece.
+        end: What stands between the last whole unit and one that has no end, or the end of a file
+            that is cut off; None if the file is whole. Known after the last piece.
         root_name: The name of the outermost element, with its prefix if the file has one.
     """
 
@@ -108,7 +122,7 @@ class XmlPieces:
         self._root_tag = ""
         self.root_name = root
         self.is_cut_off = False
-        self.end = ""
+        self.end: str | None = None
 
     def __iter__(self) -> Iterator[Piece]:
         """Yield the pieces in the order of the file.
@@ -155,19 +169,20 @@ class XmlPieces:
             number: The number of the next unit.
         """
         begun = next((match for match in self._units.finditer(rest) if match["begun"]), None)
-        if begun is not None:
-            self.end = rest[: begun.start()]
-            self.is_cut_off = True
-            yield Piece(self.end)
-            yield Piece(rest[begun.start() :], number)
+        end = rest if begun is None else rest[: begun.start()]
+        self.is_cut_off = not self._has_root_end(rest)
+        if begun is None:
+            end = _without_unfinished_tag(end)
+        if self._has_root_end(end):
+            yield Piece(end)  # What follows is a comment without an end, or a part of a tag.
             return
-        self.is_cut_off = f"</{self.root_name}" not in rest
-        if not self.is_cut_off:
-            yield Piece(rest)
-            return
-        self.end = _UNFINISHED_TAG.sub("", rest)
-        yield Piece(self.end)
-        yield Piece(rest[len(self.end) :], number)
+        self.end = end
+        yield Piece(end)
+        yield Piece(rest[len(end) :], number)
+
+    def _has_root_end(self, text: str) -> bool:
+        """Return whether a text has the end tag of the root, outside of comments."""
+        return has_end_tag(text, self.root_name)
 
     def encoded(self, text: str) -> bytes:
         """Return text of pieces as the bytes that the file has."""
@@ -196,7 +211,7 @@ class XmlPieces:
         # entity can be made to fill the memory.
         from xml.etree.ElementTree import ParseError, fromstring
 
-        if not piece.text or (self.is_cut_off and not self._units.match(piece.text)):
+        if not self._units.match(piece.text):
             description = Unquoted(f"the end of the file without </{self.root_name}>")
             advice = "The file is cut off: fetch or export it again."
             raise self._bad_unit(piece, description, "a unit, or that end", advice)

@@ -61,7 +61,7 @@ class CheckedRow:
     """A row of a corpus, and what is wrong with it.
 
     Attributes:
-        number: The number of the row, from 1.
+        number: The number of the row among all that the cleaner has read, from 1.
         original: All its texts.
         translation: The texts that are kept.
         findings: Why the others are removed.
@@ -145,6 +145,7 @@ class RowCleaner:
             self.words,
             Placeholders(placeholders),
         )
+        self._numbers = itertools.count(1)
         self._rows_of_pairs: dict[int, int] = {}  # the first row with two texts, by their hash
         self._length_ratios: dict[LanguagePair, list[float]] = defaultdict(list)
 
@@ -154,7 +155,7 @@ class RowCleaner:
         Args:
             rows: The texts of each row by language. They are read and checked in blocks of 4,096.
         """
-        for block in _blocks(enumerate(rows, 1)):
+        for block in _blocks((next(self._numbers), row) for row in rows):
             checked = []
             for number, row in block:
                 texts = {language: text for language, text in row.items() if text}
@@ -354,9 +355,9 @@ class RowCleaner:
             pair_hashes.add(hash((languages, keys[languages[0]], keys[languages[1]])))
         if pair_hashes <= self._rows_of_pairs.keys():
             repeated_languages = tuple(row.translation)
-            earlier_row = max(self._rows_of_pairs[pair_hash] for pair_hash in pair_hashes)
-            detail = f"repeats row {earlier_row}"
-            finding = Finding(Reason.DUPLICATE, repeated_languages, 1.0, detail, earlier_row)
+            earlier = tuple(sorted({self._rows_of_pairs[pair_hash] for pair_hash in pair_hashes}))
+            detail = f"repeats row {' and '.join(map(str, earlier))}"
+            finding = Finding(Reason.DUPLICATE, repeated_languages, 1.0, detail, earlier)
             row.findings.append(finding)
             row.translation.clear()
         for pair_hash in pair_hashes:

@@ -340,9 +340,10 @@ def _removed_row(checked: CheckedRow, rows: Dataset) -> Row:
     findings = []
     for finding in checked.findings:
         detail = finding.detail
-        if finding.earlier_row is not None:
-            earlier_row = rows[finding.earlier_row - 1]
-            detail = f"repeats {earlier_row[SOURCE_FILE]}, row {earlier_row[SOURCE_ROW]}"
+        if finding.earlier_rows:
+            earlier_rows = [rows[number - 1] for number in finding.earlier_rows]
+            places = [f"{row[SOURCE_FILE]}, row {row[SOURCE_ROW]}" for row in earlier_rows]
+            detail = f"repeats {' and '.join(places)}"
         findings.append(
             {
                 "reason": finding.reason.value,

@@ -48,7 +48,8 @@ def filtered_file(sources: Iterable[str | os.PathLike[str]], target: Path) -> Un
         The source; None if a new file is made, because it is another format, or made of several.
 
     Raises:
-        TmdeError: The output is a catalog, and the source is not one of the same format.
+        TmdeError: The output is a catalog, and the source is not one of the same format, or is cut
+            off.
     """
     format = UNIT_FORMATS.get(target.suffix)
     if format is None:
@@ -57,7 +58,13 @@ def filtered_file(sources: Iterable[str | os.PathLike[str]], target: Path) -> Un
     is_same = len(paths) == 1 and UNIT_FORMATS.get(suffix_of(paths[0])) == format
     if is_same and os.path.isfile(paths[0]):
         (table,) = find_tables(paths[0]) or []
-        return open_units(format, table.paths[0], table.place)
+        units = open_units(format, table.paths[0], table.place)
+        if units.is_cut_off():
+            raise CorpusError(
+                f"{table.place}: found the end of the file without its last end tag; the file is "
+                "cut off: fetch or export it again"
+            )
+        return units
     if format == "tmx":
         return None
     raise TmdeError(

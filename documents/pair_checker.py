@@ -65,14 +65,14 @@ class Finding:
             probability, of `length` how many times the usual deviation; 1 for what is either there
             or not.
         detail: What was found, for people.
-        earlier_row: The number of the row that is repeated, from 1; None for other reasons.
+        earlier_rows: The numbers of the rows that are repeated, from 1; empty for other reasons.
     """
 
     reason: Reason
     languages: tuple[str, ...]
     score: float
     detail: str
-    earlier_row: int | None = None
+    earlier_rows: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,10 @@ _MARKED_LETTER = re.compile(r"\(&\w\)|[&~](?=\w)")
 # Longer texts are compared by their first words, because the comparison takes quadratic time.
 _COMPARED_WORDS = 500
 _CACHED_TEXTS = 2**14  # Several checks ask for the words of the same text.
+_CACHED_WORDS = 2**7  # Those of the texts of a row; of more, they would take much memory.
+# A sign of a number is part of it: -5, 1.12. Others, as in 2019-2020 and e-mail, are not.
+_NO_SIGN_OF_NUMBER = re.compile(r"(?<=\w)[-\u2212]|[-\u2212](?!\d)|(?<!\d)[.,]|[.,](?!\d)")
+_SIGNS_OF_NUMBERS = "-\u2212.,"
 
 
 def has_letters(text: str) -> bool:
@@ -106,7 +110,7 @@ def word_count(text: str) -> int:
     return len(_words(text))
 
 
-@lru_cache(_CACHED_TEXTS)
+@lru_cache(_CACHED_WORDS)
 def _words(text: str) -> tuple[str, ...]:
     """Return the words of a text: runs of letters, their marks, and digits."""
     return tuple(_only(("L", "M", "N"), without_mnemonics(without_invisible(text))).split())
@@ -175,7 +179,7 @@ def log_length_ratio(first: str, second: str) -> float:
 def near_duplicate_key(text: str) -> str:
     """Return what near-duplicates have in common: the words, without case, mnemonics and signs.
 
-    Numbers count, and so do signs that belong to a word.
+    Numbers count with their signs, and so do signs that belong to a word.
 
     Example:
         >>> near_duplicate_key("_See the table on page 12.")
@@ -184,7 +188,8 @@ def near_duplicate_key(text: str) -> str:
         'c++'
     """
     normalized = unicodedata.normalize("NFKC", plain_text(without_mnemonics(text))).casefold()
-    kept = _only(("L", "M", "N"), normalized, _SIGNS_OF_WORDS)
+    normalized = _NO_SIGN_OF_NUMBER.sub(" ", normalized)
+    kept = _only(("L", "M", "N"), normalized, _SIGNS_OF_WORDS + _SIGNS_OF_NUMBERS)
     return " ".join(word for word in kept.split() if word.strip(_SIGNS_OF_WORDS))
 
 

@@ -39,8 +39,8 @@ STYLES = {
     "urls": r"""https?://\w[^\s<>"']*""",
     "emails": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+",
 }
-# Each match of a style has one of these. Most texts have none, and are not searched.
-_FIRST_SIGNS = re.compile(r"[%{$@\\\[<]|http")
+# Each match of a style has one of these somewhere. Most texts have none, and are not searched.
+_SIGN_OF_PLACEHOLDER = re.compile(r"[%{$@\\\[<]|http")
 # At the same place, the first style wins: an address is no @name, {{name}} no {name}.
 _ORDER = (
     "urls",
@@ -140,9 +140,9 @@ class Placeholders:
         return self._pattern.sub(space, text) if self._may_have_matches(text) else text
 
     def _may_have_matches(self, text: str) -> bool:
-        """Return whether a text has a sign with which placeholders of a style begin."""
+        """Return whether a text has a sign that every placeholder of a style has."""
         is_expression = not self._names
-        return is_expression or _FIRST_SIGNS.search(text) is not None
+        return is_expression or _SIGN_OF_PLACEHOLDER.search(text) is not None
 
     def _placeholders_of(self, text: str) -> list[str]:
         """Return the placeholders of a text as they are compared, in order."""

@@ -63,6 +63,21 @@ def test_removed_rows(memory, tmp_path):
     assert not any(row["kept"] for row in rows)
 
 
+def test_a_duplicate_names_the_row_that_it_repeats(tmp_path):
+    """Also behind a row that cannot be read, and in another file."""
+    first = tmp_path / "first.tsv"
+    first.write_text("de\ten\nnur eine Spalte\nDas Haus ist alt.\tThe house is old.\n")
+    second = tmp_path / "second.tsv"
+    second.write_text(
+        "de\ten\nEin Hund bellt.\tA dog barks.\nDas Haus ist alt!\tThe house is old\n"
+    )
+    removed = tmp_path / "removed.jsonl"
+    ok("clean", first, second, "-o", tmp_path / "clean.jsonl", "--removed", removed)
+    (row,) = [row for row in read_rows(removed) if row["findings"][0]["reason"] == "duplicate"]
+    assert (row["file"], row["row"]) == (str(second), 3)
+    assert row["findings"][0]["detail"] == f"repeats {first}, row 3"
+
+
 def test_removed_rows_say_where_they_stand(memory, tmp_path):
     """Rows are counted as an editor counts lines; one that cannot be read counts, too."""
     second = tmp_path / "more.jsonl"

@@ -142,6 +142,9 @@ def test_length_deviation_by_hand():
     ("first", "second", "is_same"),
     [
         ("Siehe auch Seite 12 dort (oben)!", "siehe auch  Seite 12 dort: oben", True),
+        ("Betrieb bei -5 Grad", "Betrieb bei 5 Grad", False),
+        ("Die Version 1.12", "Die Version 1 12", False),
+        ("Von 2019-2020, per E-Mail.", "von 2019 2020 per e mail", True),
         ("Öffne Kapitel 12 des Handbuchs", "Öffne Kapitel 14 des Handbuchs", False),
         ("Siehe Seite 12 oben", "Siehe Seite 12 unten", False),
         ("_Save &As...", "Save as", True),
@@ -251,6 +254,16 @@ def test_code_in_texts(text, expected):
 def test_no_code_without_its_signs(text):
     """Texts without any of these signs are not searched for code."""
     assert without_code(text) == " ".join(pair_checks._CODE.sub(" ", text).split())
+
+
+WORDS = st.lists(st.sampled_from(["the", "The", "Haus", "ß", "ss", "a1", "x-y", "é"]), max_size=8)
+
+
+@given(WORDS, WORDS)
+def test_common_words_bound_a_common_run(first, second):
+    texts = " ".join(first), " ".join(second)
+    run, _ = common_run(*texts)
+    assert len(run.split()) <= pair_checks.common_words(*texts)
 
 
 @pytest.mark.parametrize(
@@ -552,6 +565,7 @@ def test_duplicates_across_blocks(embedder):
     (again,) = cleaner.clean([{"de": f"«{GERMAN}»", "en": f"{ENGLISH.upper()}!"}])
     assert first.is_kept
     assert [finding.reason for finding in again.findings] == [Reason.DUPLICATE]
+    assert (again.number, again.findings[0].earlier_rows) == (2, (1,))
     # German and Italian were not together before, though German and English were.
     italian = "Il ponte è chiuso fino a venerdì a causa dei lavori."
     (new,) = cleaner.clean([{"de": GERMAN, "it": italian}])

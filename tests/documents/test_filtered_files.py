@@ -189,33 +189,64 @@ def test_what_is_filtered_and_what_is_written_anew(tmp_path):
         filtered_file([paths["a.tmx"]], tmp_path / "new.po")
 
 
-CUTS = [
-    "</body>",
-    "ody>\n</tmx>",
-    "</tmx>",
-    "mx>\n<!--",
-    "</tu>\n  </body>",
-    '<tuv xml:lang="de"><seg>Drei',
+ENDS = [
+    "",
+    "  </bod",
+    "  </body>",
+    "  </body>\n</tm",
+    "  </body>\n</tmx",
+    "  <!-- </tmx> -->",
+    "  <!-- </body> -->",
+    '  <x a=">" b="',
+    '  <tu tuid="3"><tuv xml:lang="de"><seg>Drei',
+    '  <tu tuid="3"><tuv xml:lang="de"><seg>Drei</seg></tuv>\n  </body>\n</tmx>\n',
 ]
 
 
-@pytest.mark.parametrize("cut", CUTS)
-def test_a_memory_that_is_cut_off_is_closed(cut, tmp_path):
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16"])
+@pytest.mark.parametrize("prefix", ["", "x:"])
+@pytest.mark.parametrize("end", ENDS)
+def test_a_memory_without_its_end_is_closed(end, prefix, encoding, tmp_path):
+    path = tmp_path / "a.tmx"
+    units = MEMORY[MEMORY.index("<tmx") : MEMORY.index('    <tu tuid="3"')]
+    text = f'<?xml version="1.0" encoding="{encoding}"?>\n' + units + end
+    if prefix:
+        elements = "tmx?|header|body?|tuv?|seg|prop|note|bpt|ept"
+        text = re.sub(rf"<(/?)({elements})\b", r"<\1x:\2", text)
+        text = text.replace("<x:tmx", '<x:tmx xmlns:x="urn:x"')
+    path.write_bytes(text.encode(encoding))
+    content = filtered(path, [decision(1), decision(2)])
+    root = ElementTree.fromstring(content)
+    names = [child.tag.rpartition("}")[2] for child in root]
+    assert names == ["header", "body"]
+    numbers = [unit.get("tuid") for unit in root.iter() if unit.tag.rpartition("}")[2] == "tu"]
+    assert numbers == ["1", "2"]
+
+
+def test_a_comment_without_an_end_behind_a_memory_goes(tmp_path):
     path = tmp_path / "a.tmx"
     text = MEMORY.format(encoding="UTF-8")
-    path.write_text(text[: text.rindex(cut)], "utf-8")
-    content = filtered(path, [decision(1), decision(2)])
-    assert content.startswith(text[: text.index('<tu tuid="3"')].rstrip().encode())
-    root = ElementTree.fromstring(content)
-    numbers = [unit.get("tuid") for unit in root.iter("tu")]
-    assert numbers in (["1", "2"], ["1", "2", "3"])
-    assert [child.tag for child in root] == ["header", "body"]
+    path.write_text(text.replace("<!-- end -->", "<!-- exported"), "utf-8")
+    content = filtered(path, [decision(1), decision(2), decision(3)])
+    assert content.decode().strip() == text.partition("<!-- end -->")[0].strip()
 
 
-def test_a_catalog_that_is_cut_off_is_refused(tmp_path):
+QT_CATALOG = (
+    '<TS version="2.1" language="de"><context><name>x</name>'
+    "<message><source>a</source><translation>b</translation></message>"
+)
+
+
+@pytest.mark.parametrize("end", ["", "</context>", "</context></TS", "<!-- </TS> -->"])
+def test_a_catalog_that_is_cut_off_is_refused(end, tmp_path):
     path = tmp_path / "a.ts"
-    message = "<message><source>a</source><translation>b</translation></message>"
-    path.write_text(f'<TS version="2.1" language="de"><context><name>x</name>{message}')
-    with pytest.raises(CorpusError, match="</TS>; the file is cut off"):
-        filtered(path, [])
-    assert not (tmp_path / "new.ts").exists()
+    path.write_text(QT_CATALOG + end)
+    with pytest.raises(CorpusError, match="a.ts: found the end .* the file is cut off"):
+        filtered_file([path], tmp_path / "b.ts")
+
+
+@pytest.mark.parametrize("end", ["", "<message>", "<!-- </TS> -->"])
+def test_a_whole_catalog_is_not_refused(end, tmp_path):
+    path = tmp_path / "a.ts"
+    path.write_text(f"{QT_CATALOG}{end}</context></TS>")
+    assert filtered_file([path], tmp_path / "b.ts") is not None

@@ -107,7 +107,10 @@ class EmbedderConfig(PreTrainedConfig):
             raise TmdeError(f"languages={self.languages} names a language twice")
         unknown = [code for code in self.pivot_languages if code not in self.languages]
         if unknown:
-            raise TmdeError(f"pivot_languages {unknown} are not among languages={self.languages}")
+            raise TmdeError(
+                f"pivot_languages {unknown} are not among languages={self.languages}; pass "
+                "pivot_languages, the languages that the decoder writes (default: en and es)"
+            )
 
     def _check_multiple(self, name: str, of: str) -> None:
         value = getattr(self, name)

@@ -913,7 +913,6 @@ class TmdeTrainer(HubTrainer):
 
         Raises:
             TmdeError: There are no rows to train on, or no checkpoint to resume from.
-            RunInterrupted: A signal ended the run.
 
         Example:
             ```python

@@ -29,6 +29,7 @@ from tmde import (
 )
 from tmde.training import evaluation
 from tmde.training.evaluation import embed_rows
+from tmde.training.recipe import RecipeError
 from tmde.training.recipe.building import build_arguments, build_config, build_objectives
 from tmde.training.recipe.objective_classes import make_objectives
 
@@ -115,6 +116,20 @@ def test_arguments_that_the_trainer_cannot_use_are_refused_by_name(tokenizer, tm
 
 
 # ---- Objectives
+
+
+@pytest.mark.parametrize(
+    ("objectives", "message"),
+    [
+        (["infonce"], "objectives: found \\['infonce'\\], expected losses by name"),
+        ({"infonce": "0.5"}, "objectives.infonce: found the weight '0.5', expected a number"),
+        ({"infonce": -1}, "objectives.infonce: found the weight -1, expected a number"),
+        ({"infonce": {"weight": True}}, "objectives.infonce: found the weight True"),
+    ],
+)
+def test_objectives_that_are_none(objectives, message):
+    with pytest.raises(RecipeError, match=message):
+        make_objectives(objectives)
 
 
 def test_objectives_come_by_weight_by_options_and_as_objects():

@@ -32,9 +32,14 @@ def make_objectives(
         objectives: By name or import path the weight of a loss, its options, or the loss itself.
 
     Raises:
-        RecipeError: There is no such loss, an option is unknown or missing, or two losses have the
-            same name.
+        RecipeError: There is no such loss, an option is unknown or missing, a weight is no number
+            from 0, two losses have the same name, or these are no losses by name.
     """
+    if not isinstance(objectives, Mapping):
+        raise RecipeError(
+            f"objectives: found {objectives!r}, expected losses by name, such as "
+            '{"translation": 0.5, "distance": 0.25}'
+        )
     made: dict[str, Objective] = {}
     for path, value in objectives.items():
         _, _, name = path.rpartition(SEPARATOR)
@@ -44,10 +49,20 @@ def make_objectives(
             made[name] = value
             continue
         options = value if isinstance(value, Mapping) else {"weight": value}
+        _check_weight(path, options.get("weight"))
         loss_class = objective_class(path)
         _check_options(path, loss_class, options)
         made[name] = loss_class(**options)
     return made
+
+
+def _check_weight(path: str, weight: object) -> None:
+    """Raise RecipeError if a loss has a weight that is no number, or a negative one."""
+    is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+    if weight is not None and not (is_number and weight >= 0):
+        raise RecipeError(
+            f"objectives.{path}: found the weight {weight!r}, expected a number from 0"
+        )
 
 
 def _check_options(path: str, loss_class: type[Objective], options: Mapping[str, Any]) -> None:

@@ -81,8 +81,11 @@ def has_end_tag(text: str, name: str) -> bool:
 
 def _without_unfinished_tag(text: str) -> str:
     """Return a text without a tag at its end whose own end is missing."""
-    start = text.rfind("<")
-    if start < 0 or _TAG.match(text, start) or _COMMENTS.match(text, start):
+    begin = 0  # The tag is behind the last comment, which may have any signs.
+    for comment in _COMMENTS.finditer(text):
+        begin = comment.end()
+    start = text.rfind("<", begin)
+    if start < 0 or _TAG.match(text, start):
         return text
     return text[:start]
 

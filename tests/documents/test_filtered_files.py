@@ -231,6 +231,14 @@ def test_a_comment_without_an_end_behind_a_memory_goes(tmp_path):
     assert content.decode().strip() == text.partition("<!-- end -->")[0].strip()
 
 
+@pytest.mark.parametrize("comment", ["<!-- it's -->", "<!-- a < it's -->", "<?x a='<?>"])
+def test_the_end_of_a_whole_memory_stays(comment, tmp_path):
+    path = tmp_path / "a.tmx"
+    text = MEMORY.format(encoding="UTF-8").replace("<!-- end -->", comment)
+    path.write_text(text, "utf-8")
+    assert filtered(path, [decision(1), decision(2), decision(3)]) == text.encode()
+
+
 QT_CATALOG = (
     '<TS version="2.1" language="de"><context><name>x</name>'
     "<message><source>a</source><translation>b</translation></message>"

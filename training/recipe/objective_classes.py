@@ -58,11 +58,11 @@ def make_objectives(
 
 def _check_weight(path: str, weight: object) -> None:
     """Raise RecipeError if a loss has a weight that is no number, or a negative one."""
-    is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
-    if weight is not None and not (is_number and weight >= 0):
-        raise RecipeError(
-            f"objectives.{path}: found the weight {weight!r}, expected a number from 0"
-        )
+    if weight is None:
+        return
+    if isinstance(weight, int | float) and not isinstance(weight, bool) and weight >= 0:
+        return
+    raise RecipeError(f"objectives.{path}: found the weight {weight!r}, expected a number from 0")
 
 
 def _check_options(path: str, loss_class: type[Objective], options: Mapping[str, Any]) -> None:

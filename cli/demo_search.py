@@ -149,6 +149,7 @@ class Searcher:
         texts: dict[str, str] = {}
         if not embedder.decoded_languages:
             return texts
+        # The index scales vectors to length 1, and the decoder was trained on those of `encode`.
         vector = embedder.encode(query, language=language, show_progress_bar=False)
         try:
             for code in embedder.decoded_languages:

@@ -109,8 +109,8 @@ class XmlPieces:
 
     Attributes:
         is_cut_off: Whether the end tag of the root is missing. Known after the last piece.
-        end: What stands between the last whole unit and one that has no end, or the end of a file
-            that is cut off; None if the file is whole. Known after the last piece.
+        end: The text behind the last whole unit, without a last unit or tag whose end is missing;
+            None if the file has its end. Known after the last piece.
         root_name: The name of the outermost element, with its prefix if the file has one.
     """
 
@@ -173,19 +173,15 @@ class XmlPieces:
         """
         begun = next((match for match in self._units.finditer(rest) if match["begun"]), None)
         end = rest if begun is None else rest[: begun.start()]
-        self.is_cut_off = not self._has_root_end(rest)
+        self.is_cut_off = not has_end_tag(rest, self.root_name)
         if begun is None:
             end = _without_unfinished_tag(end)
-        if self._has_root_end(end):
+        if has_end_tag(end, self.root_name):
             yield Piece(end)  # What follows is a comment without an end, or a part of a tag.
             return
         self.end = end
         yield Piece(end)
         yield Piece(rest[len(end) :], number)
-
-    def _has_root_end(self, text: str) -> bool:
-        """Return whether a text has the end tag of the root, outside of comments."""
-        return has_end_tag(text, self.root_name)
 
     def encoded(self, text: str) -> bytes:
         """Return text of pieces as the bytes that the file has."""

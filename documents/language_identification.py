@@ -109,7 +109,7 @@ class LanguageIdentifier:
         if letters < FEWEST_LETTERS or len(spoken.split()) < _FEWEST_WORDS:
             return None
         if self._best_language(spoken) == code:
-            return None  # No language can be more probable, so the others need no look.
+            return None  # No other language is more probable.
         confidences = self._confidences(spoken)
         alternatives = {_code(name) for name in corpus_languages} | {code}
         if code in _USUAL_LANGUAGES:

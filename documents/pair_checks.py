@@ -46,8 +46,8 @@ _MARKED_LETTER = re.compile(r"\(&\w\)|[&~](?=\w)")
 _COMPARED_WORDS = 500
 _CACHED_TEXTS = 2**14  # Several checks ask for the words of the same text.
 _CACHED_WORDS = 2**7  # Those of the texts of a row; of more, they would take much memory.
-# A sign of a number is part of it: -5, 1.12. Others, as in 2019-2020 and e-mail, are not.
-_NO_SIGN_OF_NUMBER = re.compile(r"(?<=\w)[-\u2212]|[-\u2212](?!\d)|(?<!\d)[.,]|[.,](?!\d)")
+# -5 and 1.12 keep their signs. Those in 2019-2020, e-mail and behind a sentence separate words.
+_SIGN_OUTSIDE_NUMBERS = re.compile(r"(?<=\w)[-\u2212]|[-\u2212](?!\d)|(?<!\d)[.,]|[.,](?!\d)")
 _SIGNS_OF_NUMBERS = "-\u2212.,"
 
 
@@ -188,7 +188,7 @@ def near_duplicate_key(text: str) -> str:
         'c++'
     """
     normalized = unicodedata.normalize("NFKC", plain_text(without_mnemonics(text))).casefold()
-    normalized = _NO_SIGN_OF_NUMBER.sub(" ", normalized)
+    normalized = _SIGN_OUTSIDE_NUMBERS.sub(" ", normalized)
     kept = _only(("L", "M", "N"), normalized, _SIGNS_OF_WORDS + _SIGNS_OF_NUMBERS)
     return " ".join(word for word in kept.split() if word.strip(_SIGNS_OF_WORDS))
 

@@ -257,4 +257,5 @@ def test_a_catalog_that_is_cut_off_is_refused(end, tmp_path):
 def test_a_whole_catalog_is_not_refused(end, tmp_path):
     path = tmp_path / "a.ts"
     path.write_text(f"{QT_CATALOG}{end}</context></TS>")
-    assert filtered_file([path], tmp_path / "b.ts") is not None
+    units = filtered_file([path], tmp_path / "b.ts")
+    assert [row for _, row in units.numbered_rows()][0] == {"en": "a", "de": "b"}

@@ -145,8 +145,8 @@ def test_the_smallest_difference_that_is_told():
     """At this mean, p is 0.05 by the number of claims: of one claim, the bound of the interval."""
     difference = seed_difference(HIGH, LOW)
     assert detectable_difference(difference, 1) == pytest.approx(difference.high - difference.mean)
-    told = detectable_difference(difference, 10)
-    p = 2 * stats.t.sf(told / difference.standard_error, difference.degrees)
+    detectable = detectable_difference(difference, 10)
+    p = 2 * stats.t.sf(detectable / difference.standard_error, difference.degrees)
     assert p == pytest.approx(0.05 / 10)
 
 

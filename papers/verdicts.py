@@ -17,12 +17,17 @@ The rules, in one place:
 
 Without the correction, p < 0.05 says the same as the 95 % interval: it excludes 0, or, with a
 margin, lies within the margin or outside of it.
+
+A comparison of several systems of one family can take the variance over seeds of the whole family
+in the place of a system's own: `pooled_variance` and `pooled_difference`. The test then has more
+degrees of freedom, and so more power, if the systems of the family vary equally.
+benchmarks/seed_tests.py simulates the level and the power of both tests.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +114,74 @@ def seed_difference(
         p=_p_value(a, b, margin, is_paired),
         standard_error=float(half_width / quantile),
         degrees=float(test.df),
+    )
+
+
+@dataclass(frozen=True)
+class SeedVariance:
+    """The variance of systems over seeds.
+
+    Attributes:
+        variance: The variance of one training.
+        degrees: The degrees of freedom of the variance.
+    """
+
+    variance: float
+    degrees: int
+
+
+def pooled_variance(systems: Sequence[Mapping[int, float]]) -> SeedVariance:
+    """Return the variance over seeds, pooled over systems.
+
+    Args:
+        systems: The values of each system by seed. A system with one seed adds nothing.
+
+    Raises:
+        ValueError: No system has two seeds.
+    """
+    squares = 0.0
+    degrees = 0
+    for values in systems:
+        array = np.array(list(values.values()))
+        squares += float(((array - array.mean()) ** 2).sum())
+        degrees += len(array) - 1
+    if degrees == 0:
+        raise ValueError("found one seed of every system, expected two seeds of at least one")
+    return SeedVariance(squares / degrees, degrees)
+
+
+def pooled_difference(
+    values: Mapping[int, float],
+    other_values: Mapping[int, float],
+    variance: SeedVariance,
+    other_variance: SeedVariance,
+) -> SeedDifference:
+    """Return the difference of two systems whose variances over seeds are those of their families.
+
+    Args:
+        values: The values of A by seed; one is enough.
+        other_values: Those of B.
+        variance: The variance of the family of A.
+        other_variance: The variance of the family of B. If A and B are of one family, it is the
+            same object as `variance`. Otherwise, the degrees of freedom are Satterthwaite's.
+    """
+    mean = float(np.mean(list(values.values())) - np.mean(list(other_values.values())))
+    part = variance.variance / len(values)
+    other_part = other_variance.variance / len(other_values)
+    standard_error = float(np.sqrt(part + other_part))
+    if other_variance is variance:
+        degrees = float(variance.degrees)
+    else:
+        spread = part**2 / variance.degrees + other_part**2 / other_variance.degrees
+        degrees = (part + other_part) ** 2 / spread
+    half_width = float(stats.t.ppf((1 + CONFIDENCE) / 2, degrees)) * standard_error
+    return SeedDifference(
+        mean=mean,
+        low=mean - half_width,
+        high=mean + half_width,
+        p=float(2 * stats.t.sf(abs(mean) / standard_error, degrees)),
+        standard_error=standard_error,
+        degrees=degrees,
     )
 
 

@@ -20,6 +20,7 @@ OPTIONS = {
     "embedding_speed.py": ["--number", "20", "--repeats", "1"],
     "index_memory.py": ["--documents", "50"],
     "index_size.py": ["--rows", "20"],
+    "seed_tests.py": ["--repetitions", "3"],
     "peers.py": [
         *("--static", "{folder}/static"),
         *("--minutes", "0.02"),

@@ -10,6 +10,8 @@ from tmde.papers.verdicts import (
     REPLICATES,
     SeedDifference,
     detectable_difference,
+    pooled_difference,
+    pooled_variance,
     seed_difference,
     verdict_of,
 )
@@ -164,3 +166,50 @@ def test_the_smallest_difference_that_is_told():
 )
 def test_verdicts(mean, corrected_p, margin, verdict):
     assert verdict_of(difference_of(mean), corrected_p, margin) == verdict
+
+
+# ---- The variance of a family
+
+# Sums of squares around the means 2 and 5: 2 and 8, with 2 + 1 degrees of freedom: 10 / 3.
+FAMILY = [{1: 1.0, 2: 2.0, 3: 3.0}, {1: 3.0, 2: 7.0}]
+
+
+def test_variance_of_a_family_by_hand():
+    variance = pooled_variance(FAMILY)
+    assert variance.variance == pytest.approx(10 / 3)
+    assert variance.degrees == 3
+    assert pooled_variance([*FAMILY, {1: 100.0}]) == variance
+
+
+def test_difference_within_a_family_by_hand():
+    # The standard error is sqrt(10/3 * (1/3 + 1/2)) = 5/3, the quantile of t with 3 degrees of
+    # freedom 3.182446.
+    variance = pooled_variance(FAMILY)
+    difference = pooled_difference(FAMILY[1], FAMILY[0], variance, variance)
+    assert difference.mean == pytest.approx(3.0)
+    assert difference.degrees == 3
+    assert difference.standard_error == pytest.approx(5 / 3)
+    assert difference.low == pytest.approx(3 - 3.182446 * 5 / 3, abs=1e-5)
+    assert difference.high == pytest.approx(3 + 3.182446 * 5 / 3, abs=1e-5)
+    assert difference.p == pytest.approx(2 * stats.t.sf(1.8, 3))
+
+
+def test_two_systems_with_a_pooled_variance_are_the_t_test_of_student():
+    expected = stats.ttest_ind(list(HIGH.values()), list(LOW.values()), equal_var=True)
+    variance = pooled_variance([HIGH, LOW])
+    difference = pooled_difference(HIGH, LOW, variance, variance)
+    assert difference.p == pytest.approx(expected.pvalue)
+    assert difference.degrees == expected.df
+
+
+def test_families_of_one_system_each_are_the_test_of_welch():
+    difference = pooled_difference(HIGH, LOW, pooled_variance([HIGH]), pooled_variance([LOW]))
+    welch = seed_difference(HIGH, LOW)
+    assert welch is not None
+    assert difference.p == pytest.approx(welch.p)
+    assert difference.degrees == pytest.approx(welch.degrees)
+
+
+def test_a_variance_needs_a_system_with_two_seeds():
+    with pytest.raises(ValueError, match="expected two seeds of at least one"):
+        pooled_variance([{1: 1.0}, {2: 2.0}])

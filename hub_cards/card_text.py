@@ -113,8 +113,8 @@ def merge_card(card: RepoCard, existing: str) -> RepoCard:
         existing_card = RepoCard(existing)
     except (TypeError, ValueError, yaml.YAMLError) as error:
         raise TmdeError(
-            "README.md: its metadata (between the lines ---) are no YAML mapping "
-            f"({error}); correct or delete them"
+            "README.md: the metadata between the --- lines is not a YAML mapping "
+            f"({error}); correct or delete it"
         ) from error
     text = existing_card.text
     replaced = set(_METADATA_OF_FILES)

@@ -45,7 +45,7 @@ MEANINGS = {
 }
 
 DEMANDS = {
-    Terms.ATTRIBUTION: "name it where you share the model",
+    Terms.ATTRIBUTION: "credit it where you share the model",
     Terms.UNKNOWN: "read its terms before you share the model",
     Terms.NON_COMMERCIAL: "it may only be shared under a non-commercial license",
     Terms.SHARE_ALIKE: "it may only be shared under {license}",

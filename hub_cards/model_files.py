@@ -104,7 +104,7 @@ def _outdated_graphs(folder: Path) -> set[Path]:
     if all(path.stat().st_mtime_ns >= weights_saved for path in graphs):
         return set()
     logger.warning(
-        f"{folder / 'onnx'} is older than the weights and left out; run `tmde export onnx {folder}`"
+        f"{folder / 'onnx'} is older than the weights and was left out; run `tmde export onnx {folder}`"
     )
     return graphs
 
@@ -118,7 +118,7 @@ def _check_links(folder: Path, files: set[Path]) -> None:
         target = path.resolve()
         if not target.is_relative_to(root) and not target.is_relative_to(hub_blobs):
             raise TmdeError(
-                f"{path}: found a link out of the folder, to {target}; put the file itself there"
+                f"{path}: found a link out of the folder, to {target}; replace it with the file"
             )
 
 

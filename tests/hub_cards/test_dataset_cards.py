@@ -27,7 +27,7 @@ def scored_rows(rows) -> datasets.Dataset:
 def test_languages_and_license(rows):
     card = str(dataset_card(rows, "user/rows", license="cc0-1.0"))
 
-    assert "30 rows of parallel text in `de`, `en`, `fr`, not every row" in card
+    assert "30 rows of parallel text in `de`, `en`, `fr` (not every row" in card
     assert "`cc0-1.0`." in card
 
 
@@ -56,4 +56,4 @@ def test_the_columns_tell_how_scored_rows_were_made(scored_rows, column, values,
     card = dataset_card(scored_rows.add_column(column, values), "user/rows")
 
     assert origin in card.data.tags
-    assert f"has every language, {origin}:" in str(card)
+    assert f"has every language), {origin}:" in str(card)

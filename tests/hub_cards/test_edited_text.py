@@ -86,5 +86,5 @@ def test_text_without_the_comments_counts_as_edited(run, card_file):
 def test_damaged_metadata_are_named(run, card_file):
     card_file.write_text("---\nlicense: [\n---\nx")
 
-    with pytest.raises(ValueError, match="no YAML mapping"):
+    with pytest.raises(ValueError, match="not a YAML mapping"):
         write_model_card(run)

@@ -49,7 +49,7 @@ def test_the_card_tells_no_paths_and_secrets(family_card, private):
 
 
 def test_the_card_tells_the_size_of_a_vector(family_card):
-    assert row_of(family_card, "Vector") == ["16 numbers, float32"]
+    assert row_of(family_card, "Vector") == ["16 dimensions, float32"]
 
 
 @pytest.mark.parametrize(

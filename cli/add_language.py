@@ -24,16 +24,16 @@ class RecipeOptions:
         ),
     ]
     train: Annotated[
-        list[str], Option(help="Parallel text of the new languages: file, folder, glob or Hub id.")
+        list[str], Option(help="Parallel text in the new languages: file, folder, glob or Hub id.")
     ]
     replay: Annotated[
-        list[str] | None, Option(help="Parallel text of the old languages, to train on as well.")
+        list[str] | None, Option(help="Parallel text in the old languages, to train on as well.")
     ] = None
     replay_share: Annotated[
         float, Option(help="Share of rows that contain only old languages.")
     ] = 0.5
     recipe: Annotated[
-        str | None, Option(help="Recipe of the run. Default: that of the checkpoint.")
+        str | None, Option(help="Recipe of the run. Default: the checkpoint's.")
     ] = None
 
 
@@ -60,12 +60,12 @@ class AddLanguageOptions(RecipeOptions):
         int | None,
         Option(
             min=0,
-            help="Largest number of vocabulary entries to add. Default: as many as an old "
+            help="Maximum number of vocabulary entries to add. Default: as many as an old "
             "language has.",
         ),
     ] = None
     max_drop: Annotated[
-        float | None, Option(min=0, help="Points of P@1 that the old languages may lose at most.")
+        float | None, Option(min=0, help="Maximum loss of the old languages, in points of P@1.")
     ] = None
     resume: Annotated[bool, Option("--resume", help="Resume the run in the folder.")] = False
     overwrite: Annotated[
@@ -75,7 +75,7 @@ class AddLanguageOptions(RecipeOptions):
 
 @command(AddLanguageOptions)
 def add_language(options: AddLanguageOptions) -> None:
-    """Add languages to a trained model, and replay text of its old languages.
+    """Add languages to a trained model, and replay text in its old languages.
 
         tmde add-language runs/model it --train new.parquet --replay old.parquet -o runs/with_it
 

@@ -47,7 +47,7 @@ class AlignOptions(
         Option(help="File for untranslated text, which is the same on both sides, .tsv or .jsonl."),
     ] = None
     url_field: Annotated[
-        str | None, Option(help="Column of the URL; URLs pair documents first.")
+        str | None, Option(help="Column with the URL; documents are first paired by URL.")
     ] = None
     same_domain: Annotated[
         bool, Option("--same-domain", help="Pair only documents of the same website.")
@@ -55,23 +55,23 @@ class AlignOptions(
     scoring: common.ScoringOption = "ratio"
     k: common.NeighborsOption = 4
     threshold: Annotated[
-        float | None, Option(help="Lowest score of a document pair that URLs did not make.")
+        float | None, Option(help="Minimum score of a document pair not made by URL.")
     ] = None
     min_distinctness: Annotated[
         float,
         Option(
             min=0,
             max=1,
-            help="Lowest distinctness of such a pair: how much nearer its documents are than the"
-            " next best. 0.25 suits pages and articles.",
+            help="Minimum distinctness of such a pair: how much nearer its documents are than the "
+            "next best. 0.25 suits pages and articles.",
         ),
     ] = 0.0
     lawdr_rank: Annotated[
         str | None,
         Option(
             metavar="N|auto",
-            help="Embed with LAWDR and remove this many directions; auto removes as many as hide"
-            " the language.",
+            help="Embed with LAWDR and remove this many directions; auto removes enough to hide "
+            "the language.",
         ),
     ] = None
     pairs: Annotated[
@@ -98,9 +98,9 @@ def align(options: AlignOptions) -> None:
     and URLs if there are any. If many documents have no translation on the other side, leave out
     doubtful pairs with --min-distinctness 0.25.
 
-    A and B are text (one document per line), CSV, TSV, JSONL or parquet with a column "text", all
-    except parquet also gzipped; one page of Markdown or HTML; or folders of .txt, .md and .html
-    files (one document each) or of such tables. Markup and code blocks are removed.
+    A and B are text (one document per line), or CSV, TSV, JSONL or parquet with a column "text"; all
+    except parquet may be gzipped. They may also be single Markdown or HTML pages, or folders of such
+    tables or of .txt, .md and .html files (one document each). Markup and code blocks are removed.
 
         tmde align german.jsonl english.jsonl -o pairs.tsv
 

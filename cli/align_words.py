@@ -22,9 +22,12 @@ class AlignWordsOptions:
     """The options of `tmde align-words`."""
 
     source: Annotated[
-        Path, Argument(help="Vectors of language A, in fastText's text format (.vec).")
+        Path,
+        Argument(
+            metavar="SOURCE", help="Vectors of language A, in fastText's text format (.vec)."
+        ),
     ]
-    target: Annotated[Path, Argument(help="Vectors of language B, which stay unchanged.")]
+    target: Annotated[Path, Argument(metavar="TARGET", help="Vectors of language B, which stay unchanged.")]
     output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to create.")]
     language_a: Annotated[str, Option(help="Language code of SOURCE.")]
     language_b: Annotated[str, Option(help="Language code of TARGET.")]
@@ -34,12 +37,12 @@ class AlignWordsOptions:
             help="File with two words per line, or `identical` for words that both languages share."
         ),
     ] = None
-    test: Annotated[Path | None, Option(help="Dictionary to measure word translation with.")] = None
+    test: Annotated[Path | None, Option(help="Dictionary for measuring word translation.")] = None
     similarity: Annotated[
         tuple[Path, Path] | None,
         Option(
             metavar="PAIRS SCORES",
-            help="Word pairs of A and B and their rated similarity, as in SemEval-2017 Task 2.",
+            help="Word pairs of A and B, and their similarity ratings, as in SemEval-2017 Task 2.",
         ),
     ] = None
     sentences: Annotated[
@@ -57,7 +60,7 @@ class AlignWordsOptions:
         Fit, Option(help="rotation (MUSE), or cca (multiCCA, which requires --dictionary).")
     ] = "rotation"
     refinements: Annotated[
-        int, Option(min=0, help="Largest number of refinement rounds with mutual CSLS neighbors.")
+        int, Option(min=0, help="Maximum number of refinement rounds with mutual CSLS neighbors.")
     ] = 5
     start: Annotated[
         Start | None,
@@ -73,7 +76,7 @@ class AlignWordsOptions:
     ] = None
     seed: Annotated[int, Option(help="Seed for learning without --dictionary.")] = 42
     max_words: Annotated[
-        int, Option(min=1, help="Largest number of words per language, the most frequent ones.")
+        int, Option(min=1, help="Number of most frequent words to keep per language.")
     ] = 200_000
 
 
@@ -81,7 +84,7 @@ class AlignWordsOptions:
 def align_words(options: AlignWordsOptions) -> None:
     """Align word vectors of two languages (MUSE, multiCCA) and store them as a bag.
 
-    FOLDER gets the bag, which is a normal checkpoint; the mapped SOURCE as CODE.vec; and
+    FOLDER will contain the bag (a normal checkpoint), the mapped SOURCE as CODE.vec, and
     results.json. Words are lowercased.
 
         tmde align-words wiki.de.vec wiki.en.vec -o runs/words --language-a de --language-b en

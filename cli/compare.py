@@ -34,7 +34,7 @@ def compare(
         Option(metavar="CLAIM", help="Run only the systems of this claim. Repeatable."),
     ] = None,
     overwrite: Annotated[
-        bool, Option("--overwrite", help="Redo whatever a change of the file affects.")
+        bool, Option("--overwrite", help="Redo everything that a changed comparison affects.")
     ] = False,
 ) -> None:
     r"""Train several systems on the same data and budget, and evaluate them in one table.
@@ -45,7 +45,7 @@ def compare(
         tmde compare papers --train PARALLEL --dev dev.parquet --eval-data DATA -o comparison
         --jobs 2
 
-    A file of your own lists systems by recipe, and what limits them:
+    Your own file lists systems by recipe, and their limits:
 
         systems:
           narrow: {recipe: bag, overrides: {model.d_model: 64}}
@@ -53,8 +53,8 @@ def compare(
         shared: {all: {max_cpu_minutes: 5}}
         tasks: [sample]
 
-    `claims` tests the claims of the papers and writes verdicts into claims.json. Results
-    accumulate: run one claim today and another tomorrow with the same folder.
+    `claims` tests the papers' claims and writes verdicts to claims.json. Results accumulate: run
+    one claim today and another tomorrow with the same folder.
 
         tmde compare claims --only tmde-above-laser-6 --train PARALLEL --dev dev.parquet
         --eval-data DATA -o claims

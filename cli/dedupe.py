@@ -32,7 +32,7 @@ class DedupeOptions(common.LongOptions, common.ModelOptions):
     columns: common.ColumnsOption = None
     id_field: common.IdFieldOption = None
     min_similarity: Annotated[
-        float, Option(min=0, max=1, help="Lowest similarity of near-duplicates, from 0 to 1.")
+        float, Option(min=0, max=1, help="Minimum similarity of near-duplicates, from 0 to 1.")
     ] = 0.7
     min_words: Annotated[
         int,
@@ -49,7 +49,7 @@ class DedupeOptions(common.LongOptions, common.ModelOptions):
         Option(
             min=0,
             max=1,
-            help="Lowest distinctness of translations: how much nearer they are than the next "
+            help="Minimum distinctness of translations: how much nearer they are than the next "
             "best. Default: 0.4.",
         ),
     ] = None
@@ -89,12 +89,12 @@ def dedupe(options: DedupeOptions) -> None:
 
     To compare only the texts in one language: --field en.
 
-    Without a language column, --across-languages detects the language of each document (extra
-    clean).
+    Without a language column, --across-languages detects the language of each document, which needs
+    the extra `clean`.
 
-    DOCS is text (one document per line), CSV, TSV, JSONL or parquet with a column "text", all
-    except parquet also gzipped; or a folder of .txt, .md and .html files (one document each,
-    without markup; folders de/, en/ ... name the language) or of such tables. OUT has all their
+    DOCS is text (one document per line), or CSV, TSV, JSONL or parquet with a column "text"; all
+    except parquet may be gzipped. It may also be a folder of such tables, or of .txt, .md and .html
+    files (one document each, without markup; folders de/, en/ ... name the language). OUT keeps all
     columns.
     """
     common.check_output(options.output, options.overwrite, [".jsonl", ".tmx"])

@@ -26,27 +26,27 @@ class DemoOptions(common.ModelOptions, common.InputOptions):
     """The options of `tmde demo`."""
 
     model: Annotated[
-        str | None, Argument(help="Folder or Hub id. Default: an index's own, or that of tmde.")
+        str | None, Argument(help="Folder or Hub id. Default: the index's, or the packaged one.")
     ] = None
     collection: Annotated[
         str | None,
-        Argument(help="File or folder of documents, - for stdin, or index. Default: passages."),
+        Argument(help="File or folder of documents, - for stdin, or an index. Default: a sample."),
     ] = None
     id_field: common.IdFieldOption = None
     label_field: Annotated[
         list[str] | None, Option(help="Field that colors the map; repeatable.")
     ] = None
     points: Annotated[
-        int, Option(min=1, help="Documents on the map at most; more are sampled.")
+        int, Option(min=1, help="Maximum number of documents on the map; more are sampled.")
     ] = 5000
     projection: Annotated[
-        Literal["tsne", "pca"] | None, Option(help="Default: pca beyond 5,000 points.")
+        Literal["tsne", "pca"] | None, Option(help="Projection of the map. Default: tsne, or pca beyond 5,000 points.")
     ] = None
     host: Annotated[
-        str, Option(help="Where to listen; 0.0.0.0 shows the documents to the network.")
+        str, Option(help="Address to listen on; 0.0.0.0 exposes the documents to the network.")
     ] = "127.0.0.1"
     port: Annotated[
-        int | None, Option(min=1, max=65535, help="Default: the first free one from 7860.")
+        int | None, Option(min=1, max=65535, help="Port to listen on. Default: the first free one from 7860.")
     ] = None
     browser: Annotated[bool, Option(help="Open a browser, if there is a screen.")] = True
 
@@ -55,7 +55,7 @@ class DemoOptions(common.ModelOptions, common.InputOptions):
 def demo(options: DemoOptions) -> None:
     """Open a local web page: search a collection in any language, and see it as a map.
 
-    Works offline; needs the packages of the extra `demo`. Ctrl-C ends it. A file is indexed in a
+    Works offline; needs the extra `demo`. Stop it with Ctrl-C. A file is indexed in a
     temporary folder with all its fields, as by `tmde index`.
 
         tmde demo
@@ -94,7 +94,7 @@ def demo(options: DemoOptions) -> None:
         )
         page = demo_page(collection)
         address = launch_page(page, options.host, options.port)
-        typer.echo(f"The page is at {address} (Ctrl-C ends it)")
+        typer.echo(f"The page is at {address} (press Ctrl-C to stop)")
         suggest_accurate(index.model_name, _accurate_command(options, index_folder))
         if options.browser and _has_screen():
             webbrowser.open(address)

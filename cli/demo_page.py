@@ -76,7 +76,7 @@ _READABLE = {
     "input_placeholder_color": "*neutral_500",
     "input_placeholder_color_dark": "*neutral_400",
 }
-_INVITATION = "Search for something: the nearest documents appear here."
+_INVITATION = "Search for something: the nearest documents will appear here."
 _ENVIRONMENT = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
 _ENVIRONMENT.filters |= {"as_text": as_text, "shortened": shortened, "is_short": is_short}
 # The macros of the template are the parts of the page.
@@ -329,7 +329,7 @@ def _build_query_part(collection: Collection) -> QueryPart:
                 max_lines=6,
                 autofocus=True,
                 elem_id="query",
-                placeholder="Ask a question, or paste a text",
+                placeholder="Ask a question or paste a text",
                 min_width=0,
                 scale=1,
             )
@@ -365,7 +365,7 @@ def _build_query_part(collection: Collection) -> QueryPart:
             )
             language = gr.Dropdown(
                 language_choices,
-                label="Language of the query",
+                label="Query language",
                 visible=bool(query_languages),
             )
     return QueryPart(query, button, examples, mode, languages, count, language)
@@ -386,7 +386,7 @@ def _build_map_part(collection: Collection) -> MapPart:
     first_group = next(iter(collection.groups), None)
     with gr.Column(elem_id="map-part", min_width=0):
         color = gr.Radio(
-            colors, value=first_group, label="Color of the map", visible=len(colors) > 1
+            colors, value=first_group, label="Color map by", visible=len(colors) > 1
         )
         plot = gr.Plot(show_label=False, container=False, elem_id="map")
         gr.HTML(HTML.note(collection, NEIGHBORS), apply_default_css=False)

@@ -230,9 +230,9 @@ class Searcher:
 def _check_search(collection: Collection, query: str, languages: Sequence[str]) -> None:
     """Raise TmdeError if the query or the languages of the hits are empty."""
     if not query.strip():
-        raise TmdeError("The query is empty: type a text, in any language.")
+        raise TmdeError("The query is empty: type a text in any language.")
     if collection.languages and not languages:
-        raise TmdeError("No language of the hits is chosen: check at least one.")
+        raise TmdeError("No language is selected for the hits: check at least one.")
 
 
 def _filter(languages: Sequence[str]) -> dict[str, Any] | None:

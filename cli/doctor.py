@@ -16,8 +16,7 @@ def doctor(
 
         tmde doctor --json > machine.json
 
-    What slows tmde down or keeps a part of it from working is listed at the end, each with what to
-    do about it.
+    Problems are listed at the end, each with a fix.
     """
     from tmde.cli.machine_report import print_report
 

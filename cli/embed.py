@@ -36,25 +36,24 @@ class EmbedOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
         int | None,
         Option(
             min=1,
-            help="Keep only the first N numbers of each vector (Matryoshka embeddings). Default:"
-            " all.",
+            help="Keep only the first N dimensions (Matryoshka embeddings). Default: all.",
         ),
     ] = None
     precision: Annotated[
         common.Precision,
-        Option(help="Numbers in 8 bits (int8, uint8) or 1 bit (binary, ubinary)."),
+        Option(help="Quantize numbers to 8 bits (int8, uint8) or 1 bit (binary, ubinary)."),
     ] = "float32"
     resume: Annotated[
         bool, Option("--resume", help="Keep finished shards in OUT.shards, and continue from them.")
     ] = False
     shard_size: Annotated[
-        int, Option(min=1, help="Number of documents in memory at once, and in a shard.")
+        int, Option(min=1, help="Number of documents per shard, and in memory at once.")
     ] = 8192
     bad_rows: Annotated[
         common.BadRows | None,
         Option(
-            help="Rows that can't be read: report and leave them out, or raise an error at the "
-            "first one. Default: raise for .npy, report for .parquet."
+            help="Unreadable rows: report and skip them, or raise an error at the first one. "
+            "Default: raise for .npy, report for .parquet."
         ),
     ] = None
     overwrite: common.OverwriteOption = False
@@ -64,10 +63,10 @@ class EmbedOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
 def embed(options: EmbedOptions) -> None:
     """Embed documents: one vector per document, in the order of the input.
 
-    INPUT is text (one document per line; an empty line is an empty document, so row i is line i),
-    CSV, TSV, JSONL or parquet with a column "text", all except parquet also gzipped; or a folder of
-    .txt, .md and .html files (one document each, without markup) or of such tables. Parquet output
-    keeps the columns of the input and adds "embedding".
+    INPUT is text (one document per line; empty lines count), or CSV, TSV, JSONL or parquet with a
+    column "text"; all except parquet may be gzipped. It may also be a folder of such tables, or of
+    .txt, .md and .html files (one document each, without markup). Parquet output keeps the input's
+    columns and adds "embedding".
 
         tmde embed news.txt -o news.npy
 

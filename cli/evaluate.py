@@ -223,8 +223,8 @@ def correlate_command(
 
         tmde eval correlate results/*/ --tasks probing,senteval -o correlations.tsv
 
-    It needs four systems. Each p-value comes from a permutation test and is corrected for the
-    number of task pairs (Holm). TF-IDF is left out.
+    It needs at least four systems. Each p-value comes from a permutation test and is corrected for
+    the number of task pairs (Holm). TF-IDF is excluded.
     """
     target = None
     if output is not None:

@@ -75,13 +75,13 @@ def onnx(options: OnnxOptions) -> None:
         tmde export onnx runs/tmde
 
     Another folder also gets the files that text-embeddings-inference, transformers.js and fastembed
-    read:
+    need:
 
         tmde export onnx default -o served
 
         tmde export onnx default -o served --quantization int8
 
-    This needs the extra "onnx".
+    This needs the extra `onnx`.
     """
     folder = _onnx_folder(options.model, options.output)
     from tmde.embedding.export_check import open_exportable
@@ -139,12 +139,11 @@ def static(options: StaticOptions) -> None:
     In Python: `SentenceTransformer("static").encode("Guten Tag")`, or
     `StaticModel.from_pretrained("static").encode("Guten Tag")` with model2vec.
 
-    A static model counts every occurrence of a token. If the model damps repeated tokens, as the
-    packaged one does, vectors differ slightly. The command measures this on the built-in sample and
-    writes it into FOLDER/README.md.
+    A static model counts every occurrence of a token. If the model dampens repeated tokens, as
+    the packaged one does, vectors differ slightly. The command measures this on the built-in sample
+    and reports it in FOLDER/README.md.
 
-    Every model of tmde also opens without export: SentenceTransformer(MODEL,
-    trust_remote_code=True).
+    Every tmde model also opens without export: SentenceTransformer(MODEL, trust_remote_code=True).
     """
     common.check_new(options.output)
     from tmde.eval.static_report import export_static
@@ -189,7 +188,7 @@ def bag(options: BagOptions) -> None:
         tmde train default --train corpus/ --warm-start runs/e5-bag -o runs/bag
 
     A bag sums weighted vectors of the tokens in a text. Here, each token's vector is the encoder's
-    output for that token alone. Tokens that do not occur in the text are left out.
+    output for that token alone. Tokens that do not occur in the --train text are dropped.
 
     This works for encoders with a Unigram (XLM-R) or WordPiece (BERT) vocabulary.
     """
@@ -242,14 +241,14 @@ def vocabulary(options: VocabularyOptions) -> None:
         tmde export vocabulary intfloat/multilingual-e5-small -o e5-de-en --train corpus/
         --languages de,en
 
-    Special tokens, Latin letters and all characters of the texts stay. Texts made of known tokens
-    keep their vectors. The checkpoint can store the prompt:
+    Special tokens, Latin letters and all characters of the texts are kept. Texts made of kept
+    tokens have the same vectors as before. The checkpoint can store the prompt:
 
         tmde export vocabulary intfloat/multilingual-e5-small -o e5-news --text news.jsonl
         --prompt "query: "
 
     This works for encoders with a Unigram (XLM-R) or WordPiece (BERT) vocabulary. Decoders and
-    heads are left out.
+    heads are dropped.
     """
     common.check_new(options.output)
     if not options.text and not options.train:

@@ -41,23 +41,23 @@ class IndexOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
     precision: Annotated[
         Literal["float32", "float16"] | None,
         Option(
-            help="Type of stored numbers in a new index: float32 (4 bytes) or float16 (2 bytes)."
-            " Default: float32."
+            help="Type of the vectors in a new index: float32 (4 bytes) or float16 (2 bytes). "
+            "Default: float32."
         ),
     ] = None
     passages: Annotated[
         bool | None,
         Option(
             "--passages/--no-passages",
-            help="Whether documents of a new index have one vector per passage, or one for the "
-            "whole text. Default: passages.",
+            help="In a new index, store one vector per passage, or one per document. Default: "
+            "passages.",
         ),
     ] = None
     truncate_dim: Annotated[
         int | None,
         Option(
             min=1,
-            help="In a new index, store only the first N numbers of each vector. Default: all.",
+            help="In a new index, store only the first N dimensions. Default: all.",
         ),
     ] = None
     bad_rows: common.BadRowsOption = "report"
@@ -68,16 +68,16 @@ def index(options: IndexOptions) -> None:
     """Index documents for `tmde search`, or update an index.
 
     Unchanged documents are skipped, new ones added, changed ones replaced. Other columns of DOCS
-    are stored as metadata. Progress is on disk after every 1,024 documents: after an interruption,
-    run the same command again.
+    are stored as metadata. Progress is saved every 1,024 documents: after an interruption, run the
+    same command again.
 
-    DOCS is text (one document per line), CSV, TSV, JSONL or parquet with a column "text", all
-    except parquet also gzipped; or a folder of .txt, .md and .html files (one document each,
-    without markup; folders de/, en/ ... name the language) or of such tables. A column named
-    language, lang, locale or the like is read as the language if it contains codes.
+    DOCS is text (one document per line), or CSV, TSV, JSONL or parquet with a column "text"; all
+    except parquet may be gzipped. It may also be a folder of such tables, or of .txt, .md and .html
+    files (one document each, without markup; folders de/, en/ ... name the language). A column
+    called language, lang, locale or the like is used as the language if it contains codes.
 
-    Documents have one vector per passage: a section (Markdown headings), or a part of it of up to
-    500 characters. A search finds documents by their nearest passage.
+    Each passage of a document has a vector. Passages are Markdown sections, or parts of them of up
+    to 500 characters. A search finds documents by their nearest passage.
 
         tmde index news.jsonl -o news.index
 

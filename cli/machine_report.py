@@ -32,13 +32,13 @@ EXTRA_PURPOSES = {
     "onnx": "tmde export onnx",
     "mteb": "the tasks of MTEB",
     "ray": "embed on several machines",
-    "integrations": "the other software of docs/guides/integrations.md",
-    "notebooks": "run the notebooks of examples/ again",
+    "integrations": "the software in docs/guides/integrations.md",
+    "notebooks": "rerun the notebooks in examples/",
 }
 # Those who work on tmde need these two, and `eval` is another name of `figures`.
 _HIDDEN_EXTRAS = {"dev", "docs", "eval"}
 _HUB_TIMEOUT = 3.0  # seconds
-_WITHOUT_HUB = "only folders and what is in the cache can be opened"
+_WITHOUT_HUB = "only local folders and cached models can be opened"
 _GIGABYTE = 2**30
 _SMALL_DISK = 2 * _GIGABYTE
 
@@ -258,7 +258,7 @@ def _disk_problems(report: MachineReport) -> Iterator[Problem]:
         free_bytes = int(cache["free_bytes"])
         if free_bytes < _SMALL_DISK:
             yield Problem(
-                f"{free_bytes / _GIGABYTE:.1f} GiB are free in {cache['folder']}, the folder of "
+                f"only {free_bytes / _GIGABYTE:.1f} GiB are free in {cache['folder']}, the cache of "
                 f"{name}",
                 "free some space, or set HF_HOME to a folder on another disk",
             )
@@ -272,7 +272,7 @@ def _hub_state() -> str:
     from huggingface_hub.utils import get_session
 
     if constants.HF_HUB_OFFLINE:
-        return f"not asked (HF_HUB_OFFLINE=1): {_WITHOUT_HUB}"
+        return f"not contacted (HF_HUB_OFFLINE=1): {_WITHOUT_HUB}"
     try:
         get_session().head(constants.ENDPOINT, timeout=_HUB_TIMEOUT)
     except Exception as error:  # Whatever a proxy, a certificate or a name server may raise.
@@ -297,7 +297,7 @@ def print_report(as_json: bool) -> None:
     if not report.problems:
         typer.echo("No problems found.")
         return
-    typer.secho("What could be better", bold=True)
+    typer.secho("Problems", bold=True)
     for problem in report.problems:
         typer.echo(f"  - {problem.finding}: {problem.advice}")
 

@@ -40,17 +40,16 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
     vectors_a: Annotated[
         Path | None, Option(help="Vectors of A from `tmde embed`, .npy, instead of embedding A.")
     ] = None
-    vectors_b: Annotated[Path | None, Option(help="Vectors of B, in the same way.")] = None
+    vectors_b: Annotated[Path | None, Option(help="Vectors of B, likewise.")] = None
     precision: Annotated[
         common.Precision,
         Option(
-            help="Type of the vectors' numbers, as in `tmde embed`; also that of --vectors-a and"
-            " --vectors-b."
+            help="Precision of the vectors, as in `tmde embed`, including --vectors-a and --vectors-b."
         ),
     ] = "float32"
     truncate_dim: Annotated[
         int | None,
-        Option(min=1, help="Keep only the first N numbers of each vector. Default: all."),
+        Option(min=1, help="Keep only the first N dimensions. Default: all."),
     ] = None
     scoring: common.ScoringOption = "ratio"
     k: common.NeighborsOption = 4
@@ -61,8 +60,8 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
             "(intersection), or in either (max)."
         ),
     ] = "max"
-    threshold: Annotated[float | None, Option(help="Lowest score of a pair.")] = None
-    max_pairs: Annotated[int | None, Option(min=1, help="Keep only the best pairs, this many.")] = (
+    threshold: Annotated[float | None, Option(help="Minimum score of a pair.")] = None
+    max_pairs: Annotated[int | None, Option(min=1, help="Keep only the N best pairs.")] = (
         None
     )
     drop_identical: Annotated[
@@ -71,7 +70,7 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
     search: Annotated[
         Search,
         Option(
-            help="How neighbors are searched; auto takes hnsw beyond about 160,000 x 160,000 "
+            help="How neighbors are searched; auto uses hnsw beyond about 160,000 x 160,000 "
             "sentences."
         ),
     ] = "auto"
@@ -90,11 +89,11 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
 def mine(options: MineOptions) -> None:
     """Mine bitext: find pairs of sentences that translate each other, best first.
 
-    A and B are text (one sentence per line), CSV, TSV, JSONL or parquet with a column "text", all
-    except parquet also gzipped, or folders of such tables. Repeated sentences take part once. Pairs
-    with a probability below 0.4 are left out; on all kinds of development text, F1 was near its
-    best at this limit. --min-probability 0 keeps all pairs; 0.9 leaves hardly any wrong ones, but
-    loses up to half of the correct ones.
+    A and B are text (one sentence per line), or CSV, TSV, JSONL or parquet with a column "text" (all
+    except parquet may be gzipped), or folders of such tables. Duplicate sentences count once. Pairs
+    with a probability below 0.4 are left out; on all development text, this limit gave nearly the
+    best F1. --min-probability 0 keeps all pairs; 0.9 keeps hardly any wrong ones, but loses up to
+    half of the correct ones.
 
         tmde mine news.de.txt news.en.txt -o pairs.tsv
 
@@ -102,7 +101,7 @@ def mine(options: MineOptions) -> None:
     calibration has no probabilities: run `tmde calibrate`, or set a --threshold.
 
     Probabilities assume that half of the sentences have a translation on the other side. If fewer
-    do, say so; here, a twentieth:
+    do, state the share; here, a twentieth:
 
         tmde mine web.de.txt web.en.txt -o pairs.tsv --share 0.05
 

@@ -84,12 +84,12 @@ OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace existing f
 
 JudgeAnywayOption = Annotated[
     bool,
-    Option("--judge-anyway", help="Also judge texts in languages that the model does not know."),
+    Option("--judge-anyway", help="Also score texts in languages that the model does not know."),
 ]
 
 # How a model is opened: the fields of `ModelOptions`, of which some commands take a few.
 PoolingOption = Annotated[
-    Literal["cls", "mean"] | None, _model(help="Default: cls for tmde models, mean for others.")
+    Literal["cls", "mean"] | None, _model(help="Pooling of the outputs. Default: cls for tmde models, mean for others.")
 ]
 PromptOption = Annotated[
     str | None,
@@ -98,8 +98,8 @@ PromptOption = Annotated[
 DtypeOption = Annotated[
     Literal["float32", "bfloat16", "float16"] | None,
     _model(
-        help="Type of the weights. Default: the checkpoint's; for `accurate`, whatever the "
-        "CPU computes fastest."
+        help="Data type of the weights. Default: the checkpoint's; for `accurate`, the fastest one "
+        "on the CPU."
     ),
 ]
 DeviceOption = Annotated[
@@ -113,8 +113,7 @@ RevisionOption = Annotated[str | None, _model(help="Branch, tag or commit of a m
 BadRowsOption = Annotated[
     BadRows,
     _input(
-        help="Rows that can't be read: report and leave them out, or raise an error at the "
-        "first one."
+        help="Unreadable rows: report and skip them, or raise an error at the first one."
     ),
 ]
 
@@ -135,14 +134,14 @@ QuotingOption = Annotated[
 FieldOption = Annotated[
     list[str] | None,
     _input(
-        help="Column of the text. Repeatable: columns are joined by a blank line, in this "
+        help="Column with the text. Repeatable: columns are joined by blank lines, in this "
         "order. Default: text."
     ),
 ]
 IdFieldOption = Annotated[
     str | None,
     _input(
-        help="Column of the id. Default: id, or the row number; in an index, file and row number."
+        help="Column with the id. Default: id, or the row number; in an index, file and row number."
     ),
 ]
 LanguageOption = Annotated[str | None, _input(help="Language code of all documents, such as de.")]
@@ -152,9 +151,9 @@ LanguageFieldOption = Annotated[
 
 ScoringOption = Annotated[
     Scoring,
-    Option(help="How pairs are scored: by a margin (Artetxe and Schwenk, 2019) or the cosine."),
+    Option(help="Score of a pair: a margin (ratio, distance; Artetxe and Schwenk, 2019) or the cosine."),
 ]
-NeighborsOption = Annotated[int, Option("-k", min=1, help="Number of neighbors of a margin.")]
+NeighborsOption = Annotated[int, Option("-k", min=1, help="Number of neighbors for the margin.")]
 
 # Options of the training data, as `tmde train` and `tmde compare` take them.
 TrainOption = Annotated[
@@ -256,9 +255,9 @@ class LongOptions:
     long_documents: Annotated[
         Literal["truncate", "chunk", "sentences", "punctuation", "words"] | None,
         _long(
-            help="How to embed documents longer than the model's limit. truncate: the beginning "
-            "(default of embed and eval). chunk: overlapping windows. sentences: every "
-            "sentence (default of the other commands). punctuation: every piece up to `.`, "
+            help="How to embed documents longer than the model's limit. truncate: only the beginning "
+            "(default of embed and eval). chunk: overlapping windows. sentences: each "
+            "sentence (default of the other commands). punctuation: each piece up to `.`, "
             "`!` or `?`. words: overlapping windows of 128 words."
         ),
     ] = None
@@ -266,21 +265,21 @@ class LongOptions:
         int | None,
         _long(
             min=1,
-            help="Split documents with more tokens than this (words: more words). Default: the "
-            "model's limit (words: 128).",
+            help="Split documents with more tokens than this (for words: more words). Default: the "
+            "model's limit (for words: 128).",
         ),
     ] = None
     stride: Annotated[
         int | None,
         _long(
             min=1,
-            help="Tokens (words: words) between the starts of two windows. Default: half a window.",
+            help="Tokens (for words: words) from one window to the next. Default: half a window.",
         ),
     ] = None
     aggregation: Annotated[
         str | None,
         _long(
-            help="How the vectors of the pieces become one: mean (default), max, or a saved "
+            help="How to combine the vectors of the pieces: mean (default), max, or a saved "
             "SentenceDensity."
         ),
     ] = None
@@ -308,7 +307,7 @@ class ProbabilityOptions:
         _probability(
             min=0,
             max=1,
-            help="Lowest probability of a sentence pair; 0 keeps all. Default, unless another "
+            help="Minimum probability of a sentence pair; 0 keeps all. Default, unless another "
             "limit is set: 0.4; align: 0.1.",
         ),
     ] = None

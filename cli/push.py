@@ -21,7 +21,7 @@ class RepositoryOptions:
         str | None,
         Option(
             help="License id of the Hub, such as apache-2.0. Default for a model: the one that "
-            "its training data and base models demand, if any."
+            "its training data and base models require, if any."
         ),
     ] = None
     revision: Annotated[str | None, Option(help="Branch, created if it does not exist.")] = None
@@ -33,7 +33,7 @@ class RepositoryOptions:
         str | None, Option(help="Hub token. Default: HF_TOKEN, or that of `hf auth login`.")
     ] = None
     overwrite: Annotated[
-        bool, Option("--overwrite", help="Delete the present content of the repository.")
+        bool, Option("--overwrite", help="Delete the existing content of the repository.")
     ] = False
     dry_run: Annotated[bool, Option("--dry-run", help="Only list the files; send nothing.")] = False
 

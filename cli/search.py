@@ -80,7 +80,7 @@ class SearchOptions(LoadingOptions):
         Option(
             "--model",
             "-m",
-            help="New place of the index's model, if it was moved.",
+            help="New location of the index's model, if it was moved.",
             callback=common.check_model_name,
         ),
     ] = None
@@ -92,7 +92,7 @@ def search(options: SearchOptions) -> None:
 
     The score is the cosine of query and document; with --mode words, BM25; with --mode both, the
     cosine in standard deviations above the mean plus 0.15 BM25. The snippet is the sentence nearest
-    to the query in the document's nearest passage; with --mode words, the one with most of its
+    to the query in the document's nearest passage; with --mode words, the one with the most query
     words. Up to three other fields of a document are shown, such as the target of a translation
     memory; --json shows all. A hit of `default` with a cosine below 0.2 is marked as weak.
 

@@ -29,7 +29,7 @@ class KeyOptions:
         str | None, _run_option(help="Languages to translate into, such as en. Default: en, es.")
     ] = None
     minutes: Annotated[
-        float | None, _run_option(help="Minutes of training, without evaluations.")
+        float | None, _run_option(help="Minutes of training, not counting evaluations.")
     ] = None
     steps: Annotated[
         int | None, _run_option(min=1, help="Number of training steps, instead of a time limit.")
@@ -71,7 +71,7 @@ class TrainOptions(KeyOptions, StartOptions):
 
     recipe: Annotated[
         str | None,
-        Argument(help="Name of a recipe, or path of a YAML file. Default with --encoder: adapted."),
+        Argument(help="Name of a recipe, or path to a YAML file. Default with --encoder: adapted."),
     ] = None
     overrides: Annotated[
         list[str] | None,
@@ -95,13 +95,13 @@ def train(options: TrainOptions) -> None:
 
         tmde train bag --train memory.tsv --minutes 10
 
-    The languages are those of the data. Recipes: bag (weighted subword vectors, 5 minutes on a
+    Languages are taken from the data. Recipes: bag (weighted subword vectors, 5 minutes on a
     CPU), small (T-MDE trained mainly with InfoNCE, 10 minutes, on top of such a bag), base (the
     same, larger, for a GPU), adapted (fine-tunes a pretrained encoder, --encoder), distil (learns a
     teacher's vectors), tmde, ctmde, ctmde_p (T-MDE as in Li's thesis), quickstart; `tmde recipes`
     lists all. bag, small and base are initialized from the packaged model if it has the languages.
-    `torchrun --nproc-per-node 2 -m tmde train` or `accelerate launch -m tmde train` run the same
-    training on several processes.
+    To train on several processes, use `torchrun --nproc-per-node 2 -m tmde train` or `accelerate
+    launch -m tmde train`.
     """
     words = [word for word in (options.recipe, *(options.overrides or ())) if word is not None]
     check_quoting(words)

@@ -174,7 +174,7 @@ def test_the_text_of_a_decoder_is_shown_and_escaped(tmp_path, tokenizer, monkeyp
         expected[code] = embedder.decode(vector, code, max_new_tokens=DECODED_TOKENS)[0]
     assert result.decoded == expected
     html = page_module.HTML.hits(replace(result, decoded={"en": EVIL}), shown)
-    assert "The decoder reads in the query" in html
+    assert "The decoder reads the query" in html
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
 

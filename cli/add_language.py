@@ -32,9 +32,9 @@ class RecipeOptions:
     replay_share: Annotated[
         float, Option(help="Share of rows that contain only old languages.")
     ] = 0.5
-    recipe: Annotated[
-        str | None, Option(help="Recipe of the run. Default: the checkpoint's.")
-    ] = None
+    recipe: Annotated[str | None, Option(help="Recipe of the run. Default: the checkpoint's.")] = (
+        None
+    )
 
 
 @dataclass(kw_only=True)

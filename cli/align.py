@@ -98,9 +98,10 @@ def align(options: AlignOptions) -> None:
     and URLs if there are any. If many documents have no translation on the other side, leave out
     doubtful pairs with --min-distinctness 0.25.
 
-    A and B are text (one document per line), or CSV, TSV, JSONL or parquet with a column "text"; all
-    except parquet may be gzipped. They may also be single Markdown or HTML pages, or folders of such
-    tables or of .txt, .md and .html files (one document each). Markup and code blocks are removed.
+    A and B are text (one document per line), or CSV, TSV, JSONL or parquet with a column "text";
+    all except parquet may be gzipped. They may also be single Markdown or HTML pages, or folders of
+    such tables or of .txt, .md and .html files (one document each). Markup and code blocks are
+    removed.
 
         tmde align german.jsonl english.jsonl -o pairs.tsv
 
@@ -114,8 +115,8 @@ def align(options: AlignOptions) -> None:
 
     List what the other language lacks, and what was left untranslated:
 
-        tmde align german.jsonl english.jsonl --rows rows.jsonl --unpaired unpaired.tsv --identical
-        identical.tsv --language-a de --language-b en
+        tmde align german.jsonl english.jsonl --rows rows.jsonl --unpaired unpaired.tsv
+        --identical identical.tsv --language-a de --language-b en
 
     Align only the sentences of known pairs:
 

@@ -23,11 +23,11 @@ class AlignWordsOptions:
 
     source: Annotated[
         Path,
-        Argument(
-            metavar="SOURCE", help="Vectors of language A, in fastText's text format (.vec)."
-        ),
+        Argument(metavar="SOURCE", help="Vectors of language A, in fastText's text format (.vec)."),
     ]
-    target: Annotated[Path, Argument(metavar="TARGET", help="Vectors of language B, which stay unchanged.")]
+    target: Annotated[
+        Path, Argument(metavar="TARGET", help="Vectors of language B, which stay unchanged.")
+    ]
     output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to create.")]
     language_a: Annotated[str, Option(help="Language code of SOURCE.")]
     language_b: Annotated[str, Option(help="Language code of TARGET.")]

@@ -98,8 +98,8 @@ def clean(options: CleanOptions) -> None:
 
         tmde clean memory.tmx -o clean.tmx --removed removed.jsonl
 
-    From TMX to TMX, what remains is byte-identical: header, attributes, inline tags. A catalog (.po,
-    .xliff, .xlf, Qt's .ts) keeps every entry, because programs need them; wrong entries are
+    From TMX to TMX, what remains is byte-identical: header, attributes, inline tags. A catalog
+    (.po, .xliff, .xlf, Qt's .ts) keeps every entry, because programs need them; wrong entries are
     marked for review: fuzzy, needs-review-translation, unfinished.
 
         tmde clean de.po -o de.clean.po --removed marked.jsonl

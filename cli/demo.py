@@ -40,13 +40,15 @@ class DemoOptions(common.ModelOptions, common.InputOptions):
         int, Option(min=1, help="Maximum number of documents on the map; more are sampled.")
     ] = 5000
     projection: Annotated[
-        Literal["tsne", "pca"] | None, Option(help="Projection of the map. Default: tsne, or pca beyond 5,000 points.")
+        Literal["tsne", "pca"] | None,
+        Option(help="Projection of the map. Default: tsne, or pca beyond 5,000 points."),
     ] = None
     host: Annotated[
         str, Option(help="Address to listen on; 0.0.0.0 exposes the documents to the network.")
     ] = "127.0.0.1"
     port: Annotated[
-        int | None, Option(min=1, max=65535, help="Port to listen on. Default: the first free one from 7860.")
+        int | None,
+        Option(min=1, max=65535, help="Port to listen on. Default: the first free one from 7860."),
     ] = None
     browser: Annotated[bool, Option(help="Open a browser, if there is a screen.")] = True
 

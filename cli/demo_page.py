@@ -385,9 +385,7 @@ def _build_map_part(collection: Collection) -> MapPart:
     colors = [(name.capitalize(), name) for name in collection.groups]
     first_group = next(iter(collection.groups), None)
     with gr.Column(elem_id="map-part", min_width=0):
-        color = gr.Radio(
-            colors, value=first_group, label="Color map by", visible=len(colors) > 1
-        )
+        color = gr.Radio(colors, value=first_group, label="Color map by", visible=len(colors) > 1)
         plot = gr.Plot(show_label=False, container=False, elem_id="map")
         gr.HTML(HTML.note(collection, NEIGHBORS), apply_default_css=False)
     return MapPart(color, plot)

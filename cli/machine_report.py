@@ -258,8 +258,8 @@ def _disk_problems(report: MachineReport) -> Iterator[Problem]:
         free_bytes = int(cache["free_bytes"])
         if free_bytes < _SMALL_DISK:
             yield Problem(
-                f"only {free_bytes / _GIGABYTE:.1f} GiB are free in {cache['folder']}, the cache of "
-                f"{name}",
+                f"only {free_bytes / _GIGABYTE:.1f} GiB are free in {cache['folder']}, the cache "
+                f"of {name}",
                 "free some space, or set HF_HOME to a folder on another disk",
             )
 

@@ -44,7 +44,8 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
     precision: Annotated[
         common.Precision,
         Option(
-            help="Precision of the vectors, as in `tmde embed`, including --vectors-a and --vectors-b."
+            help="Precision of the vectors, including --vectors-a and --vectors-b, as in "
+            "`tmde embed`."
         ),
     ] = "float32"
     truncate_dim: Annotated[
@@ -61,9 +62,7 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
         ),
     ] = "max"
     threshold: Annotated[float | None, Option(help="Minimum score of a pair.")] = None
-    max_pairs: Annotated[int | None, Option(min=1, help="Keep only the N best pairs.")] = (
-        None
-    )
+    max_pairs: Annotated[int | None, Option(min=1, help="Keep only the N best pairs.")] = None
     drop_identical: Annotated[
         bool, Option("--drop-identical", help="Leave out pairs of equal texts.")
     ] = False
@@ -89,11 +88,11 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
 def mine(options: MineOptions) -> None:
     """Mine bitext: find pairs of sentences that translate each other, best first.
 
-    A and B are text (one sentence per line), or CSV, TSV, JSONL or parquet with a column "text" (all
-    except parquet may be gzipped), or folders of such tables. Duplicate sentences count once. Pairs
-    with a probability below 0.4 are left out; on all development text, this limit gave nearly the
-    best F1. --min-probability 0 keeps all pairs; 0.9 keeps hardly any wrong ones, but loses up to
-    half of the correct ones.
+    A and B are text (one sentence per line), or CSV, TSV, JSONL or parquet with a column "text"
+    (all except parquet may be gzipped), or folders of such tables. Duplicate sentences count once.
+    Pairs with a probability below 0.4 are left out; on all development text, this limit gave nearly
+    the best F1. --min-probability 0 keeps all pairs; 0.9 keeps hardly any wrong ones, but loses up
+    to half of the correct ones.
 
         tmde mine news.de.txt news.en.txt -o pairs.tsv
 

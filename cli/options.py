@@ -89,7 +89,8 @@ JudgeAnywayOption = Annotated[
 
 # How a model is opened: the fields of `ModelOptions`, of which some commands take a few.
 PoolingOption = Annotated[
-    Literal["cls", "mean"] | None, _model(help="Pooling of the outputs. Default: cls for tmde models, mean for others.")
+    Literal["cls", "mean"] | None,
+    _model(help="Pooling of the outputs. Default: cls for tmde models, mean for others."),
 ]
 PromptOption = Annotated[
     str | None,
@@ -112,9 +113,7 @@ RevisionOption = Annotated[str | None, _model(help="Branch, tag or commit of a m
 
 BadRowsOption = Annotated[
     BadRows,
-    _input(
-        help="Unreadable rows: report and skip them, or raise an error at the first one."
-    ),
+    _input(help="Unreadable rows: report and skip them, or raise an error at the first one."),
 ]
 
 # What the commands for documents take.
@@ -151,7 +150,9 @@ LanguageFieldOption = Annotated[
 
 ScoringOption = Annotated[
     Scoring,
-    Option(help="Score of a pair: a margin (ratio, distance; Artetxe and Schwenk, 2019) or the cosine."),
+    Option(
+        help="Pair score: cosine, or a margin (ratio, distance; Artetxe and Schwenk, 2019)."
+    ),
 ]
 NeighborsOption = Annotated[int, Option("-k", min=1, help="Number of neighbors for the margin.")]
 
@@ -255,7 +256,7 @@ class LongOptions:
     long_documents: Annotated[
         Literal["truncate", "chunk", "sentences", "punctuation", "words"] | None,
         _long(
-            help="How to embed documents longer than the model's limit. truncate: only the beginning "
+            help="How to embed documents longer than the model's limit. truncate: only the start "
             "(default of embed and eval). chunk: overlapping windows. sentences: each "
             "sentence (default of the other commands). punctuation: each piece up to `.`, "
             "`!` or `?`. words: overlapping windows of 128 words."

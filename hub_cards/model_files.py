@@ -104,7 +104,8 @@ def _outdated_graphs(folder: Path) -> set[Path]:
     if all(path.stat().st_mtime_ns >= weights_saved for path in graphs):
         return set()
     logger.warning(
-        f"{folder / 'onnx'} is older than the weights and was left out; run `tmde export onnx {folder}`"
+        f"{folder / 'onnx'} is older than the weights and was left out; run `tmde export onnx "
+        f"{folder}`"
     )
     return graphs
 

@@ -40,9 +40,9 @@ LASTING: dict[str, str] = {
     "data_seed": "Seeds the order of the data, instead of `seed`.",
     "full_determinism": "Restricts torch to deterministic algorithms.",
     # Batches
-    "per_device_train_batch_size": "Largest number of rows in a micro-batch. None, the default "
+    "per_device_train_batch_size": "Maximum number of rows in a micro-batch. None, the default "
     "here, limits only tokens (`micro_batch_tokens`).",
-    "per_device_eval_batch_size": "Largest number of dev rows in a micro-batch, for losses. "
+    "per_device_eval_batch_size": "Maximum number of dev rows in a micro-batch, for losses. "
     "Retrieval and classification do not depend on batches.",
     "gradient_accumulation_steps": "Number of micro-batches in an optimizer step. Derived if "
     "`batch_tokens` is set.",
@@ -62,14 +62,14 @@ LASTING: dict[str, str] = {
     "adam_beta1": "First beta of Adam.",
     "adam_beta2": "Second beta of Adam; 0.98 by default here.",
     "adam_epsilon": "Epsilon of Adam.",
-    "max_grad_norm": "Norm to which gradients are clipped; 0 does not clip.",
+    "max_grad_norm": "Norm to which gradients are clipped; 0 disables clipping.",
     # Precision, memory and speed
     "bf16": 'Computes in bfloat16. `"auto"` does so if it is faster than float32.',
     "fp16": "Computes in float16 with loss scaling. Refused on CPUs.",
     "tf32": "Allows or forbids TF32 in matrix products of float32.",
     "torch_compile": "Compiles the forward pass.",
-    "torch_compile_backend": "Backend of `torch_compile`, which it turns on.",
-    "torch_compile_mode": "Mode of `torch_compile`, which it turns on.",
+    "torch_compile_backend": "Backend of `torch_compile`; setting it turns compilation on.",
+    "torch_compile_mode": "Mode of `torch_compile`; setting it turns compilation on.",
     # Logs
     "include_num_input_tokens_seen": "Logs the number of encoded tokens over all languages and "
     "processes: `all` with padding, `non_padding` without.",
@@ -78,15 +78,15 @@ LASTING: dict[str, str] = {
     "the clock.",
     "eval_steps": "Number of steps between evaluations, or their share of all steps if below 1.",
     "eval_delay": "Steps or epochs before the first evaluation.",
-    "metric_for_best_model": "Metric that chooses the checkpoint; `mix` by default here.",
-    "greater_is_better": "Whether higher is better. Default: yes, unless the name of the metric "
+    "metric_for_best_model": "Metric that selects the checkpoint; `mix` by default here.",
+    "greater_is_better": "Whether higher is better. Default: yes, unless the metric's name "
     "ends with `loss`, `nll` or `hinge`.",
     # Checkpoints
     "save_only_model": "Omits optimizer, schedule and random states from checkpoints.",
     "restore_callback_states_from_checkpoint": "Restores the states of callbacks on resuming. "
-    "Early stopping resumes its count in any case.",
+    "Early stopping always resumes its count.",
     # Hub
-    "hub_token": "Token of the Hub.",
+    "hub_token": "Hub token.",
     # Several processes
     "accelerator_config": "Options of accelerate: `gradient_accumulation_kwargs` with `num_steps` "
     "and `sync_each_batch`, and `use_configured_state`. Those of its data loaders are refused.",
@@ -116,7 +116,7 @@ CHANGEABLE: dict[str, str] = {
     "activation_checkpointing_kwargs": "Options of activation checkpointing.",
     "gradient_checkpointing": "Deprecated name of `activation_checkpointing`.",
     "gradient_checkpointing_kwargs": "Deprecated name of `activation_checkpointing_kwargs`.",
-    "torch_empty_cache_steps": "Empties the cache of the accelerator every this many steps.",
+    "torch_empty_cache_steps": "Number of steps between emptying the accelerator's cache.",
     # Logs
     "logging_strategy": "When to log: by steps, by epochs or never.",
     "logging_steps": "Number of steps between logs, or their share of all steps if below 1.",
@@ -130,10 +130,10 @@ CHANGEABLE: dict[str, str] = {
     "report_to": "Integrations that get the logs, such as `tensorboard`.",
     "run_name": "Name of the run in the integrations.",
     "project": "Project of the run, in Trackio.",
-    "trackio_space_id": "Space of Trackio on the Hub.",
-    "trackio_bucket_id": "Bucket of Trackio on the Hub.",
-    "trackio_static_space_id": "Static Space of Trackio on the Hub.",
-    "skip_memory_metrics": "False adds the memory use of training to its metrics.",
+    "trackio_space_id": "Trackio Space on the Hub.",
+    "trackio_bucket_id": "Trackio bucket on the Hub.",
+    "trackio_static_space_id": "Trackio static Space on the Hub.",
+    "skip_memory_metrics": "False adds memory use to the metrics of training.",
     # Evaluation
     "eval_on_start": "Evaluates before the first step.",
     "load_best_model_at_end": "Loads the best checkpoint at the end; True by default here.",
@@ -141,8 +141,8 @@ CHANGEABLE: dict[str, str] = {
     "save_strategy": "When to save: by steps, by epochs, when the metric improves (`best`), or "
     "never.",
     "save_steps": "Number of steps between checkpoints, or their share of all steps if below 1.",
-    "save_total_limit": "Largest number of checkpoints to keep; 2 by default here. The best one "
-    "stays.",
+    "save_total_limit": "Maximum number of checkpoints to keep; 2 by default here. The best one "
+    "is always kept.",
     "save_on_each_node": "Saves on each node instead of only on the first.",
     # Hub
     "push_to_hub": "Pushes the model to the Hub.",
@@ -152,8 +152,8 @@ CHANGEABLE: dict[str, str] = {
     "hub_always_push": "Pushes a checkpoint even if the last push has not finished.",
     "hub_revision": "Branch of the repository.",
     # Several processes
-    "ddp_find_unused_parameters": "Option of DDP. Default: True for encoders with parts for each "
-    "language, else False.",
+    "ddp_find_unused_parameters": "Option of DDP. Default: True for encoders with per-language "
+    "parts, False otherwise.",
     "ddp_bucket_cap_mb": "Option of DDP.",
     "ddp_broadcast_buffers": "Option of DDP; False by default here.",
     "ddp_static_graph": "Option of DDP.",
@@ -192,7 +192,7 @@ REFUSED: dict[str, Refusal] = {
     "use_liger_kernel": Refusal("Liger has no kernels for these models"),
     "liger_kernel_config": Refusal("Liger has no kernels for these models"),
     "use_cache": Refusal(
-        "training never caches, and generation always may", "pass use_cache to model.generate"
+        "training never caches, and generation can always cache", "pass use_cache to model.generate"
     ),
     "neftune_noise_alpha": Refusal(
         "NEFTune needs one embedding table that all texts pass through, and models such as bags "

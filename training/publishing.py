@@ -255,7 +255,7 @@ class HubTrainer(Trainer):
 
         Raises:
             TmdeError: There is no such option. The card is made from the records of the run.
-            HubUploadError: The Hub did not take it; the model is saved.
+            HubUploadError: The upload failed; the model is saved.
         """
         if not blocking:
             raise TmdeError("blocking: found False, expected True, because every push waits")

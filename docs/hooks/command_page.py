@@ -57,9 +57,18 @@ def _command(title: str, command: Any, level: int) -> str:  # noqa: ANN401 - typ
 
 def _usage(argument: Any) -> str:  # noqa: ANN401
     name = argument.metavar or argument.name.upper()
-    if argument.required or name.startswith("["):
-        return name
-    return f"[{name}]"
+    if not argument.required and not name.startswith("["):
+        name = f"[{name}]"
+    if argument.nargs == -1 and "..." not in name and " " not in name:
+        name = f"{name}..."
+    return name
+
+
+def _argument_name(argument: Any) -> str:  # noqa: ANN401
+    """Return the usage of an argument without the brackets and dots around a single name."""
+    usage = _usage(argument)
+    single_name = re.fullmatch(r"\[?([^\[\]. ]+)\]?(\.\.\.)?", usage)
+    return single_name.group(1) if single_name else usage
 
 
 def help_markdown(text: str) -> str:
@@ -70,11 +79,13 @@ def help_markdown(text: str) -> str:
         if not paragraph.startswith("    "):
             parts.append(paragraph)
             continue
-        code = textwrap.dedent(paragraph)
+        # A long command goes on in a line that begins with an option.
+        code = textwrap.dedent(paragraph).replace("\n--", " \\\n    --")
+        language = "yaml" if code.partition("\n")[0].endswith(":") else "bash"
         if parts and parts[-1].startswith("```"):
             parts[-1] = parts[-1].removesuffix("\n```") + f"\n{code}\n```"
         else:
-            parts.append(f"```bash\n{code}\n```")
+            parts.append(f"```{language}\n{code}\n```")
     return "\n\n".join(parts)
 
 
@@ -82,7 +93,7 @@ def _table(heading: str, parameters: list[Any]) -> str:
     lines = [f"| {heading} | value | default | description |", "|---|---|---|---|"]
     for parameter in parameters:
         if heading == "argument":
-            names = f"`{_usage(parameter).strip('[].')}`"
+            names = f"`{_argument_name(parameter)}`"
         else:
             names = ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
         cells = [names, _kind(parameter), _default(parameter), parameter.help or ""]

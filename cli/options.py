@@ -150,9 +150,7 @@ LanguageFieldOption = Annotated[
 
 ScoringOption = Annotated[
     Scoring,
-    Option(
-        help="Pair score: cosine, or a margin (ratio, distance; Artetxe and Schwenk, 2019)."
-    ),
+    Option(help="Pair score: cosine, or a margin (ratio, distance; Artetxe and Schwenk, 2019)."),
 ]
 NeighborsOption = Annotated[int, Option("-k", min=1, help="Number of neighbors for the margin.")]
 

@@ -250,8 +250,8 @@ class HubTrainer(Trainer):
         Args:
             commit_message: The message of the commit.
             blocking: Every push waits until it is done, so only True is accepted.
-            options: Options of `push_model`: token, revision, private, license, data_licenses,
-                results.
+            options: token, revision, private, license, data_licenses or results, as in
+                `tmde push`.
 
         Raises:
             TmdeError: There is no such option. The card is made from the records of the run.

@@ -72,7 +72,7 @@ def test_a_driver_beside_a_torch_without_cuda_is_a_problem(offline, monkeypatch)
 def test_a_full_disk_is_a_problem(offline, monkeypatch):
     monkeypatch.setattr(machine_report, "_free_bytes", lambda folder: 2**29)
     findings = [problem["finding"] for problem in read_json()["problems"]]
-    assert any(finding.startswith("0.5 GiB are free") for finding in findings)
+    assert any(finding.startswith("only 0.5 GiB are free") for finding in findings)
 
 
 def test_a_hub_that_does_not_answer_is_said(monkeypatch):

@@ -97,7 +97,7 @@ class DocumentRetrieval(_DocumentationPages):
 
     name = "document_retrieval"
     description = "translations of whole documents, such as documentation pages, 5 languages"
-    needs = "a file with doc_id, language and text; perhaps title and split"
+    needs = "a file with doc_id, language and text; optionally title and split"
 
     def load(
         self,

@@ -111,7 +111,7 @@ class SentenceRetrieval(Task):
     """Retrieval over the rows of a parallel source; a row may lack languages."""
 
     name = "sentence_retrieval"
-    description = "translations among the rows of any parallel source"
+    description = "translations of sentences among the rows of any parallel text"
     local_names = ("*_dev.parquet",)
     needs = "parallel text in any format that training reads"
 

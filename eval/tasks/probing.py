@@ -427,7 +427,7 @@ class WordContent(Probing):
 
     name = "probing_wc"
     description = (
-        "probing: which of many words of medium frequency occurs (published, or from parallel text)"
+        "probing: which of many mid-frequency words occurs (published, or from parallel text)"
     )
     file = "word_content.txt"
     local_names = (file, f"probing/{file}")
@@ -497,7 +497,8 @@ class OddManOut(Probing):
 
     name = "probing_somo"
     description = (
-        "probing: is a word replaced by one of like frequency? (published, or from parallel text)"
+        "probing: was a word replaced by a similarly frequent one? (published, or from parallel "
+        "text)"
     )
     file = "odd_man_out.txt"
     local_names = (file, f"probing/{file}")

@@ -55,7 +55,7 @@ class QuestionRetrieval(Task):
     """
 
     name = "question_retrieval"
-    description = "the paragraph that answers a question, in its language and in another"
+    description = "the paragraph that answers a question, in the same and in other languages"
     provenance = Provenance(
         citation="Artetxe, Ruder and Yogatama, On the Cross-lingual Transferability of Monolingual "
         "Representations, 2020 (XQuAD); paragraphs and questions of SQuAD, Rajpurkar et al., 2016",

@@ -38,7 +38,7 @@ class SentenceAlignment(Task):
     """
 
     name = "sentence_alignment"
-    description = "alignment of sentences with an alignment by hand, in vecalign's format"
+    description = "sentence alignment against a hand-made alignment in vecalign's format"
     provenance = Provenance(
         citation="Sennrich and Volk, MT-based Sentence Alignment for OCR-generated Parallel Texts, "
         "2010 (Bleualign); format of Thompson and Koehn, Vecalign, 2019",

@@ -217,7 +217,7 @@ class MovieReviews(OneClassAFile):
     """SentEval: sentiment of films."""
 
     name = "senteval_mr"
-    description = "SentEval: sentiment of films"
+    description = "SentEval: sentiment of movie reviews"
     files = {"all": ("MR/rt-polarity.pos", "MR/rt-polarity.neg")}
     labels = {"MR/rt-polarity.pos": "pos", "MR/rt-polarity.neg": "neg"}
     local_names = ("MR/rt-polarity.pos", "downstream/MR/rt-polarity.pos")
@@ -227,7 +227,7 @@ class CustomerReviews(OneClassAFile):
     """SentEval: sentiment of products."""
 
     name = "senteval_cr"
-    description = "SentEval: sentiment of products"
+    description = "SentEval: sentiment of product reviews"
     files = {"all": ("CR/custrev.pos", "CR/custrev.neg")}
     labels = {"CR/custrev.pos": "pos", "CR/custrev.neg": "neg"}
     local_names = ("CR/custrev.pos", "downstream/CR/custrev.pos")
@@ -293,7 +293,7 @@ class QuestionTypes(SentEval):
     """SentEval: type of question."""
 
     name = "senteval_trec"
-    description = "SentEval: type of question"
+    description = "SentEval: question type"
     files = {"train": ("TREC/train_5500.label",), "test": ("TREC/TREC_10.label",)}
     local_names = ("TREC/train_5500.label", "downstream/TREC/train_5500.label")
 

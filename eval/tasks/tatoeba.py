@@ -27,7 +27,7 @@ class Tatoeba(Task):
     """
 
     name = "tatoeba"
-    description = "sentences of 112 languages against English, 1,000 or fewer each"
+    description = "translations of sentences, 112 languages with English, up to 1,000 each"
     provenance = Provenance(
         citation="Artetxe and Schwenk, Massively Multilingual Sentence Embeddings for Zero-Shot "
         "Cross-Lingual Transfer and Beyond, 2019; sentences by the contributors of tatoeba.org",

@@ -19,7 +19,7 @@ class VectorGeometry(Task):
     """Measures of the vectors of a retrieval task, see `evaluate_geometry`."""
 
     name = "vector_geometry"
-    description = "spectrum, Euclidean P@1, and a classifier of the language, on parallel text"
+    description = "spectrum, Euclidean P@1 and a language classifier, on parallel text"
     needs = "the data of sentence_retrieval, tatoeba or document_retrieval"
 
     def load(

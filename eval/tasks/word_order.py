@@ -26,7 +26,7 @@ class WordOrder(Task):
 
     name = "word_order"
     description = (
-        "built-in minimal pairs of the same words, 5 languages: which is the translation? "
+        "built-in minimal pairs with the same words, 5 languages: which is the translation? "
         "(no files)"
     )
     provenance = Provenance(

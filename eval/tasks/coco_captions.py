@@ -39,7 +39,7 @@ class CocoCaptions(Task):
     """
 
     name = "coco_captions"
-    description = "image search by caption and caption search by image, with precomputed image features"
+    description = "images found by captions and captions by images, with precomputed image features"
     provenance = Provenance(
         citation="Lin et al., Microsoft COCO: Common Objects in Context, 2014; splits of Karpathy "
         "and Fei-Fei, Deep Visual-Semantic Alignments for Generating Image Descriptions, 2015",

@@ -29,7 +29,7 @@ class STS(Task):
     """Semantic textual similarity: rank correlation of cosine and gold score, by language pair."""
 
     name = "sts"
-    description = "similarity of sentence pairs in 8 language pairs and 3 single languages (Spearman)"
+    description = "sentence similarity in 8 language pairs and 3 single languages (Spearman)"
     provenance = Provenance(
         citation="Cer et al., SemEval-2017 Task 1: Semantic Textual Similarity Multilingual and "
         "Crosslingual Focused Evaluation, 2017",

@@ -71,7 +71,7 @@ class IndexReport:
         sentence = (
             f"{changes.added:,} added, {changes.updated:,} updated, "
             f"{changes.unchanged:,} unchanged, "
-            f"{self.deleted:,} deleted, {self.empty:,} empty ones left out, "
+            f"{self.deleted:,} deleted, {self.empty:,} empty skipped, "
             f"{changes.report.tokens:,} tokens, {changes.report.truncated:,} texts truncated, "
             f"in {self.seconds:.1f} s -> {self.folder} "
             f"({self.documents:,} documents, search: {search})"

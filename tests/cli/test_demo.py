@@ -93,7 +93,7 @@ def test_a_file_of_documents(serve, bag, tmp_path):
     result, shown = serve(bag, write_rows(tmp_path / "docs.jsonl", ROWS))
     assert result.exit_code == 0, result.output
     assert "The page is at http://127.0.0.1:1/" in result.stdout, result.output
-    assert "1 empty ones left out" in result.stderr
+    assert "1 empty skipped" in result.stderr
     assert shown.name == "docs.jsonl"
     assert ids_of(shown.drawn) == list("abcde")
     assert shown.languages == ["", "de", "es"]

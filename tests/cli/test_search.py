@@ -292,7 +292,7 @@ def test_lines_of_text_are_known_by_file_and_row(bag, tmp_path):
         path.parent.mkdir()
         path.write_text(content)
     result = ok("index", one, "-o", out, "-m", bag)
-    assert "1 empty ones left out" in result.stderr
+    assert "1 empty skipped" in result.stderr
     assert "1 added, 0 updated" in ok("index", two, "-o", out).stderr
     assert "0 added, 0 updated, 3 unchanged" in ok("index", one, "-o", out).stderr
     index = DocumentIndex.open(out)

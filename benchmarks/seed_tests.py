@@ -2,9 +2,10 @@ r"""Level and power of tests that compare two systems with a few seeds each, by 
 
     python benchmarks/seed_tests.py --json benchmarks/results/seed_tests.json
 
-A system has an accuracy on each test item. It is the mean of the system, plus a deviation of the
-seed, plus the difficulty of the item, which all systems share. The answer to an item is right or
-wrong by chance with this accuracy. Four tests decide whether two systems differ:
+A system has an accuracy on each test item: the mean of the system, plus a deviation of the seed,
+plus the difficulty of the item, which all systems share. Each item is answered several times, as a
+text is in several pairs of languages, and each answer is right by chance with this accuracy. Four
+tests decide whether two systems differ:
 
 - Welch's t-test of the seeds' scores.
 - Student's t-test with the variance pooled over the systems of a family, see
@@ -36,6 +37,7 @@ SEEDS = 3
 FURTHER_SYSTEMS = 2
 FURTHER_SEEDS = 2
 ITEMS = 1000
+ANSWERS = 10  # Answers to an item.
 ACCURACY = 0.6
 ITEM_DEVIATION = 0.25  # The standard deviation of the difficulty of items.
 RESAMPLES = 400
@@ -46,11 +48,11 @@ TESTS = ("Welch", "pooled", "pooled, unequal", "bootstrap")
 def answers(
     generator: np.random.Generator, difficulty: np.ndarray, mean: float, deviation: float
 ) -> np.ndarray:
-    """Return right and wrong answers of the seeds of a system, (seeds, items)."""
+    """Return the share of right answers to each item, (seeds, items)."""
     shifts = generator.normal(0.0, deviation, size=(SEEDS, 1))
     accuracy = np.clip(mean + shifts + difficulty, 0.0, 1.0)
-    right: np.ndarray = generator.random(accuracy.shape) < accuracy
-    return right
+    shares: np.ndarray = generator.binomial(ANSWERS, accuracy) / ANSWERS
+    return shares
 
 
 def family_variance(
@@ -72,7 +74,7 @@ def bootstrap_excludes_zero(generator: np.random.Generator, a: np.ndarray, b: np
 
     Args:
         generator: The source of chance.
-        a: The answers of one system, (seeds, items).
+        a: The shares of right answers of one system, (seeds, items).
         b: Those of the other system.
     """
     seeds_of_a = generator.integers(SEEDS, size=(RESAMPLES, SEEDS))
@@ -136,6 +138,7 @@ def main(
         "further systems": FURTHER_SYSTEMS,
         "their seeds": FURTHER_SEEDS,
         "items": ITEMS,
+        "answers": ANSWERS,
         "accuracy": ACCURACY,
         "item deviation": ITEM_DEVIATION,
     }

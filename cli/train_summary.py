@@ -81,7 +81,7 @@ def describe_time(results: Mapping[str, Any]) -> str:
     if evaluation_minutes > 0:
         parts.append(f"{evaluation_minutes:.2f} of evaluation")
     if teacher_minutes > 0:
-        parts.append(f"{teacher_minutes:.2f} of reading by the teacher")
+        parts.append(f"{teacher_minutes:.2f} of computing teacher vectors")
     time = parts[0]
     if len(parts) > 1:
         time = f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -111,12 +111,12 @@ def test_the_time_of_evaluations_is_told_apart():
 
 def test_the_time_that_the_teacher_took_is_told_apart():
     content = {"steps": 46, "minutes": 5.0, "evaluation_minutes": 0.0, "teacher_minutes": 2.0}
-    expected = "46 steps in 3.00 minutes of training and 2.00 of reading by the teacher"
+    expected = "46 steps in 3.00 minutes of training and 2.00 of computing teacher vectors"
     assert describe_time(content) == expected
     content["evaluation_minutes"] = 1.0
     expected = (
-        "46 steps in 2.00 minutes of training, 1.00 of evaluation and 2.00 of reading by the "
-        "teacher; 5.00 in all"
+        "46 steps in 2.00 minutes of training, 1.00 of evaluation and 2.00 of computing teacher "
+        "vectors; 5.00 in all"
     )
     assert describe_time(content) == expected
 

@@ -20,7 +20,7 @@ CLOSE_ENOUGH = 0.55  # similarity of a code to a suggested one; `en` is not clos
 
 
 class CorpusError(TmdeError):
-    """Wrong input data.
+    """Invalid input data.
 
     The message names the file, row and field, the value found and expected, and what to do.
     """

@@ -94,12 +94,12 @@ class EmbeddedFile:
     Attributes:
         output: The file of vectors.
         rows: The number of documents.
-        width: The number of numbers in a vector.
+        width: The number of elements of a vector.
         dtype: The type of the stored numbers.
-        worker: This process, one of those that share the file.
-        arithmetic: The type that the model computes in.
-        work: What this process embedded; None if the file was complete already.
-        seconds: The time in seconds, reading included.
+        worker: The position of this process among those that share the file.
+        arithmetic: The type the model computes in.
+        work: The work of this process; None if the file was already complete.
+        seconds: The time in seconds, including reading.
     """
 
     output: Path
@@ -112,7 +112,7 @@ class EmbeddedFile:
     seconds: float = 0.0
 
     def sentences(self) -> list[str]:
-        """Return the report as sentences for people; those on the whole in the first process."""
+        """Return the report as sentences to print; only the first process covers the whole file."""
         sentences = []
         if self.work is not None:
             sentences.append(self._describe_work(self.work))
@@ -158,33 +158,33 @@ def embed_file(
     overwrite: bool = False,
     bad_rows: BadRows | None = None,
 ) -> EmbeddedFile:
-    """Embed the documents of a file: one vector per document, in the order of the input.
+    """Embed the documents of a file: one vector per document, in input order.
 
     Processes started by a launcher such as torchrun share the work.
 
     Args:
-        source: A file or folder of documents, or `-` for stdin.
-        output: The file of vectors: .npy, or .parquet, which keeps the columns of the input.
-        model: A folder, a Hub id, or the name of a packaged model.
-        loading: Arguments of `DocumentEmbedder.from_pretrained`.
-        format: The format of the input; None to go by its suffix.
-        quoting: How cells of CSV and TSV are quoted; None detects it.
-        field: The column of the text, or several, which are joined by a blank line.
+        source: A file or folder of documents; `-` is stdin.
+        output: The file of vectors: .npy, or .parquet, which keeps the input columns.
+        model: A folder, a Hub id or a packaged model's name.
+        loading: Arguments for `DocumentEmbedder.from_pretrained`.
+        format: The input format. Default: chosen by the suffix.
+        quoting: The quoting of CSV and TSV; None detects it.
+        field: The text column, or several, which are joined by blank lines.
         language: The language of all documents.
-        language_field: The column with the language of each document.
-        batch_tokens: The size of a batch in tokens, see `DocumentEmbedder.encode`.
+        language_field: The column of language codes.
+        batch_tokens: The batch size in tokens, see `DocumentEmbedder.encode`.
         normalize: Whether to scale vectors to length 1.
-        truncate_dim: Keep this many leading numbers of each vector.
-        precision: The type of the stored numbers, see `DocumentEmbedder.encode`.
-        resume: Keep finished shards, and continue from those of an interrupted run.
-        shard_size: The number of documents in memory at once, and in a shard.
-        overwrite: Replace an existing output, and delete shards of another run.
-        bad_rows: `"report"` leaves out rows that can't be read and says which and why; `"raise"`
-            stops at the first one. None reports them for .parquet, and stops for .npy, where only
-            its position tells which document a vector belongs to.
+        truncate_dim: Keep only the first `truncate_dim` elements of each vector.
+        precision: The type of the stored elements, see `DocumentEmbedder.encode`.
+        resume: Continue an interrupted run from its finished shards.
+        shard_size: The number of documents per shard, which are in memory at once.
+        overwrite: Replace an existing output, and delete the shards of another run.
+        bad_rows: `"report"` skips and reports unreadable rows; `"raise"` stops at the first one.
+            Default: `"report"` for .parquet and `"raise"` for .npy, where only the position links a
+            vector to its document.
 
     Raises:
-        TmdeError: Input, output, model or options can't be used.
+        TmdeError: An argument, the model or a file can't be used.
 
     Example:
         ```python

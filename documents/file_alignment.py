@@ -48,10 +48,10 @@ class AlignmentReport:
     """The report of `align_files`.
 
     Attributes:
-        pairs: The number of document pairs; None if you passed them.
+        pairs: The number of document pairs; None if they were given.
         pairs_by_url: The number of document pairs found by URL.
-        quality: The comparison with the correct pairs; None without them.
-        beads: The sentences that were read, aligned and left out; None if no rows were written.
+        quality: The comparison with the reference; None without one.
+        beads: The counts of sentences read, aligned and left out; None if no rows were written.
         notes: What was done, one sentence each.
     """
 
@@ -62,7 +62,7 @@ class AlignmentReport:
     notes: list[str] = field(default_factory=list)
 
     def sentences(self) -> list[str]:
-        """Return the report as sentences for people."""
+        """Return the report as sentences to print."""
         return self.notes
 
 
@@ -96,47 +96,44 @@ def align_files(
 ) -> AlignmentReport:
     """Align documents one to one, and their sentences.
 
-    Every document that finds a partner is paired, unless you set `min_distinctness` or `threshold`.
-    Sentence pairs with a probability below 0.1 are left out, unless you set `min_probability` or
-    `min_score`.
+    By default, every document that finds a partner is paired, and sentence pairs with a probability
+    below 0.1 are left out.
 
     Args:
         a: A file or folder of documents in one language: text (one document per line), CSV, TSV,
             JSONL or parquet, or a folder of texts; `-` is stdin.
-        b: The same for the other language.
-        output: The file for the document pairs, .tsv, best first; None writes none. Existing files
-            are replaced.
-        rows: The file for the aligned sentences, .jsonl or .tmx; None writes none. It requires both
-            languages.
+        b: The same in the other language.
+        output: The .tsv file for the document pairs, best first. Existing files are replaced.
+        rows: The file for the aligned sentences, .jsonl or .tmx. Requires both languages.
         unpaired: The file for unpaired documents and, with `rows`, for sentences that are
-            unaligned, improbable or below `min_score`; .tsv or .jsonl. None writes none.
-        identical: The file for pairs of documents and, with `rows`, of sentences that are the same
-            text on both sides; .tsv or .jsonl. None writes none.
-        model: A folder, a Hub id or the name of a packaged model.
+            unaligned, improbable or below `min_score`; .tsv or .jsonl.
+        identical: The file for pairs of documents and, with `rows`, of sentences with the same text
+            on both sides; .tsv or .jsonl.
+        model: A folder, a Hub id or a packaged model's name.
         loading: Arguments for `DocumentEmbedder.from_pretrained`. By default, a document is
             embedded sentence by sentence (`long_documents`).
-        url_field: The column of the URLs, which pair documents first.
+        url_field: The URL column. Documents with matching URLs are paired first.
         language_a: The language code of A.
         language_b: The language code of B.
         same_domain: Pair only documents of the same website, by their URLs.
         scoring: `cosine`, `ratio` or `distance`; see [`~tmde.documents.align_documents`].
         k: The number of neighbors of a margin.
-        threshold: The lowest score of a pair that URLs did not make; None for no limit.
+        threshold: The lowest score of a pair, unless URLs match; None for no limit.
         min_distinctness: The lowest distinctness of such a pair, from 0 to 1: how much nearer its
             documents are than the next best, see [`~tmde.documents.distinct_pairs`]. 0.25 suits
             pages and articles of which many have no translation.
         lawdr_rank: Embed with LAWDR and remove this many directions; `auto` removes as many as hide
-            the language. It requires both languages. None does not use LAWDR.
+            the language. Requires both languages. None does not use LAWDR.
         pairs: A file of known pairs: the `output` of an earlier run, or two ids separated by a tab.
-            Documents are then not paired, and only their sentences are aligned.
+            Only their sentences are aligned.
         reference: A file of correct pairs in the same form, to compare with.
         paragraphs: Align lines instead of sentences.
         min_score: The lowest score of a sentence pair, from 0 (unrelated) to 1; None for no limit.
-        min_probability: The lowest probability of a sentence pair, from 0 to 1; 0 keeps all. None
-            is 0.1 if the model has probabilities and there is no `min_score`, and 0 otherwise.
-        share: The share of sentence pairs that you expect to be correct; None for 0.9.
-        calibration: A calibration file; None for the model's own calibration.
-        reading: How to read the files: `format`, `quoting`, `field`, `id_field`.
+        min_probability: The lowest probability of a sentence pair; 0 keeps all. Default: 0.1 if the
+            model has probabilities and there is no `min_score`, otherwise 0.
+        share: The expected share of correct sentence pairs. Default: 0.9.
+        calibration: A calibration file. Default: the model's own.
+        reading: The fields of [`~tmde.documents.document_sets.Reading`].
 
     Raises:
         TmdeError: A file, the model or an argument can't be used.

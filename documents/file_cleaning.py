@@ -48,15 +48,16 @@ class CleaningReport:
     """The report of `clean_files`.
 
     Attributes:
-        output: The file of kept rows; None if nothing was to be removed.
-        removed: The file of removed rows; None if none was written.
+        output: The file of kept rows; None with `report_only`.
+        removed: The file of removed rows, if one was written.
         rows: The number of rows read.
-        kept: The number of rows that are kept.
+        kept: The number of rows kept.
         shortened: The number of kept rows that lost a text.
         reasons: The number of rows with each finding.
         texts: The number of texts read in each language.
         notes: How languages were read, one sentence each.
-        is_catalog: Whether the output is a catalog, in which wrong entries are marked and stay.
+        is_catalog: Whether the output is a catalog, in which wrong entries are marked instead of
+            removed.
     """
 
     output: Path | None
@@ -70,7 +71,7 @@ class CleaningReport:
     is_catalog: bool = False
 
     def sentences(self) -> list[str]:
-        """Return the report as sentences for people."""
+        """Return the report as sentences to print."""
         reasons = [f"{count:,} {reason}" for reason, count in self.reasons.most_common()]
         sentences = [
             *self.notes,
@@ -116,38 +117,36 @@ def clean_files(
 ) -> CleaningReport:
     """Clean a translation memory or another parallel corpus.
 
-    It removes texts in the wrong language, texts damaged by a wrong encoding, and untranslated
-    copies of the other text. It also removes rows whose texts are not translations of each other,
-    differ in numbers, placeholders or length, or repeat an earlier row.
+    This removes texts in the wrong language, with broken encoding, or copied without translation.
+    It also removes rows whose texts are not translations of each other, differ in numbers,
+    placeholders or length, or repeat an earlier row.
 
-    If the output has the format of the only source, the file is filtered, not converted: what stays
-    of a TMX is byte-identical. A catalog (`.po`, `.xliff`, `.xlf`, `.ts`) keeps all entries,
-    because a program needs them. Wrong entries are marked for review in the format's own way:
-    fuzzy, `needs-review-translation` (XLIFF 2: `initial`), unfinished. Repeated entries are not
-    wrong in a catalog.
+    If the output has the format of the only source, the file is filtered, not converted: kept TMX
+    units are byte-identical. A catalog (`.po`, `.xliff`, `.xlf`, `.ts`) keeps all entries, because
+    a program needs them. Wrong entries are marked for review in the format's own way: fuzzy,
+    `needs-review-translation` (XLIFF 2: `initial`), unfinished. Repeated entries are fine in a
+    catalog.
 
     Args:
         sources: Files, folders or Hub datasets, as `load_parallel` reads them.
-        output: The file for the kept rows: .tmx, .jsonl, .parquet or .tsv, or a catalog in the
-            format of the source. It is replaced if it exists. None with `report_only`.
-        removed: The file for removed rows with reasons and scores, .jsonl.
-        model: A folder, a Hub id or the name of a packaged model.
+        output: The file for kept rows: .tmx, .jsonl, .parquet or .tsv, or a catalog in the format
+            of the source; replaced if it exists. None with `report_only`.
+        removed: The .jsonl file for removed rows, with reasons and scores.
+        model: A folder, a Hub id or a packaged model's name.
         loading: Arguments for `DocumentEmbedder.from_pretrained`.
-        languages: The language codes; None for all in the sources.
-        columns: Columns with other names, by what they contain, such as `{"de": "Source"}`.
-        quoting: How cells of CSV and TSV are quoted; None detects it.
-        skip: Reasons to ignore: values of `Reason`.
-        placeholders: What a translation must preserve: styles such as "qt,python" of
-            [`~tmde.documents.placeholders.STYLES`], or a regular expression; None for all styles.
-        report_only: Remove nothing: count what would be removed, and write it to `removed`.
-        min_probability: The lowest probability of a translation. Rows with two texts below it are
-            removed.
-        share: The share of rows that you expect to be correct.
-        calibration: A calibration file; None for the model's own calibration.
-        bad_rows: `"report"` leaves out rows that can't be read and says how many and why; `"raise"`
-            stops at the first one.
-        judge_anyway: Also judge the meaning of texts in languages that the model does not know.
-            Otherwise, such rows get every check except this one.
+        languages: The language codes; None for all.
+        columns: Custom column names, see `load_parallel`.
+        quoting: The quoting of CSV and TSV; None detects it.
+        skip: The values of `Reason` to ignore.
+        placeholders: The placeholders a translation must preserve, see
+            [`~tmde.documents.RowCleaner`].
+        report_only: Remove nothing: only count, and write `removed`.
+        min_probability: The lowest probability of a translation.
+        share: The expected share of correct rows.
+        calibration: A calibration file. Default: the model's own.
+        bad_rows: `"report"` skips and counts unreadable rows; `"raise"` stops at the first one.
+        judge_anyway: Also compute probabilities in languages that the model does not know. By
+            default, such rows get every other check.
 
     Raises:
         TmdeError: A source, the model or an argument can't be used.

@@ -55,13 +55,13 @@ class DeduplicationReport:
 
     Attributes:
         output: The file of kept documents.
-        groups_output: The file of duplicate groups; None if none was written.
+        groups_output: The file of duplicate groups, if one was written.
         documents: The number of documents read.
         duplicates: The number of removed documents by kind, most frequent first.
         groups: The number of duplicate groups.
-        languages: The number of documents in each language, most frequent first, `""` for an
-            unknown one; None if no language was detected.
-        unit: What was compared: "documents", or "rows" of a translation memory.
+        languages: The number of documents in each language, most frequent first, with `""` for
+            unknown; None if no language was detected.
+        unit: The compared unit: "documents", or "rows" of a translation memory.
     """
 
     output: Path
@@ -74,11 +74,11 @@ class DeduplicationReport:
 
     @property
     def kept(self) -> int:
-        """The number of documents that were kept."""
+        """The number of kept documents."""
         return self.documents - sum(self.duplicates.values())
 
     def sentences(self) -> list[str]:
-        """Return the report as sentences for people."""
+        """Return the report as sentences to print."""
         sentences = []
         if self.languages is not None:
             counts = [f"{count:,} {code or 'unknown'}" for code, count in self.languages.items()]
@@ -112,32 +112,32 @@ def dedupe_files(
     Copies are equal except for case and white space. Near-duplicates share most of their
     characters; short ones share all of their words (see
     [`~tmde.documents.deduplication.DuplicateFinder`]). `across_languages` also removes
-    translations, and only this needs a model.
+    translations; only this needs a model.
 
-    Input is kept in a temporary folder beside the output, which needs room for it.
+    The input is copied to a temporary folder beside the output.
 
     Args:
         documents: A file or folder of documents: text (one document per line), CSV, TSV, JSONL or
             parquet, or a folder of texts; `-` is stdin.
-        output: The file for the kept documents with all their columns, .jsonl; or a .tmx with the
-            texts of two or more `columns`. From TMX to TMX, what stays is byte-identical. Existing
-            files are replaced.
-        groups: The file for the groups of duplicates, .jsonl; None writes none.
-        columns: The columns of a table of pairs, such as a translation memory, by language: `{"en":
-            "source", "de": "target"}`. A row is removed if all its texts repeat those of an earlier
-            row. None takes all languages of a TMX or a catalog.
-        language_field: The column of the languages, for `across_languages`; None for a column with
-            a usual name. Unknown languages are detected (extra `clean`).
+        output: The file for kept documents with all their columns, .jsonl; or a .tmx with the texts
+            of two or more `columns`. From TMX to TMX, kept units are byte-identical. Existing files
+            are replaced.
+        groups: The .jsonl file for the groups of duplicates.
+        columns: The columns of a table of pairs, by language: `{"en": "source", "de": "target"}`. A
+            row is removed if all its texts repeat those of an earlier row. None uses all languages
+            of a TMX or a catalog.
+        language_field: The language column, for `across_languages`. Default: a column with a usual
+            name. Missing languages are detected (extra `clean`).
         min_similarity: The lowest similarity of near-duplicates, above 0 and at most 1.
-        min_words: Texts with fewer words are near-duplicates only if they have the same words.
+        min_words: Texts with fewer words are near-duplicates only if their words are the same.
         across_languages: Also remove translations.
-        model: The model that finds translations: a folder, a Hub id or the name of a packaged
-            model; None for the default one.
+        model: The model that finds translations: a folder, a Hub id or a packaged model's name.
+            Default: the default model.
         loading: Arguments for `DocumentEmbedder.from_pretrained`. By default, a document is
             embedded sentence by sentence (`long_documents`).
         min_distinctness: The lowest distinctness of translations, from 0 to 1: how much nearer they
-            are than the next best, see [`~tmde.documents.distinct_pairs`]; None for 0.4.
-        reading: How to read the files: `format`, `quoting`, `field`, `id_field`.
+            are than the next best, see [`~tmde.documents.distinct_pairs`]. Default: 0.4.
+        reading: The fields of [`~tmde.documents.document_sets.Reading`].
 
     Raises:
         TmdeError: A file, the model or an argument can't be used.

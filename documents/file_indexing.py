@@ -46,9 +46,9 @@ class IndexReport:
 
     Attributes:
         folder: The folder of the index.
-        changes: The numbers of documents added, updated and unchanged.
+        changes: The counts of documents added, updated and unchanged.
         deleted: The number of deleted documents.
-        empty: The number of empty documents, which are not indexed.
+        empty: The number of skipped empty documents.
         documents: The number of documents in the index.
         recall: The recall@10 of approximate search; None if search is exact.
         seconds: The time in seconds.
@@ -63,7 +63,7 @@ class IndexReport:
     seconds: float
 
     def sentences(self) -> list[str]:
-        """Return the report as sentences for people."""
+        """Return the report as sentences to print."""
         changes = self.changes
         search = "exact"
         if self.recall is not None:
@@ -100,33 +100,31 @@ def index_files(
 ) -> IndexReport:
     """Index the documents of files, or update an index.
 
-    Unchanged documents are skipped, new ones added, changed ones replaced. Progress is on disk
-    after every 1,024 documents.
+    Unchanged documents are skipped, new ones added and changed ones replaced. Progress is saved
+    every 1,024 documents.
 
     Args:
-        source: A file or folder of documents, or `-` for stdin; None to only delete documents.
+        source: A file or folder of documents; `-` is stdin. None only deletes documents.
         folder: The folder of the index, created if missing.
-        model: A folder, a Hub id or the name of a packaged model. None takes the index's model, or
+        model: A folder, a Hub id or a packaged model's name. Default: the index's model, or
             `default`.
         loading: Arguments for `DocumentEmbedder.from_pretrained`.
-        format: The format of the input; None to go by its suffix.
-        quoting: How cells of CSV and TSV are quoted; None detects it.
-        field: The column of the text, or several, which are joined by a blank line.
-        id_field: The column of the ids. None takes `id`, or else the file and row of a document.
+        format: The input format. Default: chosen by the suffix.
+        quoting: The quoting of CSV and TSV; None detects it.
+        field: The text column, or several, which are joined by blank lines.
+        id_field: The id column. Default: `id`, or else the file and row of a document.
         language: The language of all documents.
-        language_field: The column with the language of each document. None takes a column named
-            language, lang, locale or the like, if it contains codes.
-        delete: Ids of documents to delete.
-        prune: Whether to delete documents that are not in the source.
-        precision: How a new index stores vectors, see `DocumentIndex.create`.
-        truncate_dim: How many leading numbers of each vector a new index stores.
-        bad_rows: `"report"` leaves out rows that can't be read and says which and why; `"raise"`
-            stops at the first one.
-        passages: Whether documents of a new index have one vector per passage or one for the whole
-            text; None for passages.
+        language_field: The language column. Default: a column named language, lang, locale or the
+            like, if it contains codes.
+        delete: The ids of documents to delete.
+        prune: Delete documents that are not in the source.
+        precision: The type of a new index's vectors, see `DocumentIndex.create`.
+        truncate_dim: Store only the first `truncate_dim` elements of each vector in a new index.
+        bad_rows: `"report"` skips and reports unreadable rows; `"raise"` stops at the first one.
+        passages: Whether a new index has one vector per passage (default) or per document.
 
     Raises:
-        TmdeError: Source, index, model or an option can't be used.
+        TmdeError: An argument, the model or a file can't be used.
 
     Example:
         ```python

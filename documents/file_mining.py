@@ -55,8 +55,8 @@ class MiningReport:
 
     Attributes:
         pairs: The number of mined pairs.
-        threshold: The threshold with the highest F1; None if it was not searched for.
-        quality: The comparison with the correct pairs; None without them.
+        threshold: The threshold with the highest F1; None if not optimized.
+        quality: The comparison with the gold pairs; None without them.
         notes: What was done, one sentence each.
     """
 
@@ -66,7 +66,7 @@ class MiningReport:
     notes: list[str]
 
     def sentences(self) -> list[str]:
-        """Return the report as sentences for people."""
+        """Return the report as sentences to print."""
         return self.notes
 
 
@@ -98,46 +98,46 @@ def mine_files(
     judge_anyway: bool = False,
     **reading: Unpack[Reading],
 ) -> MiningReport:
-    """Mine bitext: write pairs of sentences that translate each other, best first.
+    """Mine bitext: write sentence pairs that translate each other, best first.
 
-    Repeated sentences take part once. Pairs with a probability below 0.4 are left out, unless you
-    set `min_probability`, `threshold`, `max_pairs` or `optimize_threshold`. A model without a
-    calibration has no probabilities: then every sentence that finds a partner is written, correct
-    or not.
+    Repeated sentences count once. By default, pairs with a probability below 0.4 are left out. A
+    model without a calibration has no probabilities: then every sentence that finds a partner is
+    written, correct or not.
 
     Args:
         a: A file or folder of sentences in one language: text (one sentence per line), CSV, TSV,
             JSONL or parquet; `-` is stdin.
-        b: The same for the other language.
-        output: The file to write, replaced if it exists: .tsv, .tmx or .jsonl. With both languages,
-            .jsonl is a parallel corpus.
-        model: A folder, a Hub id or the name of a packaged model. None takes the default model.
+        b: The same in the other language.
+        output: The file to write or replace: .tsv, .tmx or .jsonl. With both languages, .jsonl is a
+            parallel corpus.
+        model: A folder, a Hub id or a packaged model's name. Default: the default model.
         loading: Arguments for `DocumentEmbedder.from_pretrained`.
         language_a: The language code of A.
         language_b: The language code of B.
-        vectors_a: The vectors of A from `tmde embed`, .npy, (n, d). A is then not embedded.
-        vectors_b: Those of B, (m, d).
-        precision: The type of the vectors' numbers, also of those in files.
-        truncate_dim: Use only this many leading numbers of each vector; None for all.
+        vectors_a: The vectors of A from `tmde embed`, .npy, (n, d), to use instead of embedding A.
+        vectors_b: The vectors of B, (m, d).
+        precision: The type of the vectors, including those in files.
+        truncate_dim: Use only the first `truncate_dim` elements of each vector.
         scoring: `cosine`, `ratio` or `distance`; see [`~tmde.documents.mine_bitext`].
         k: The number of neighbors of a margin.
         retrieval: `forward`, `backward`, `intersection` or `max`.
         threshold: The lowest score of a pair; None for no limit.
-        max_pairs: Keep only this many pairs, the best ones; None for all.
+        max_pairs: Keep only the best `max_pairs` pairs; None for all.
         drop_identical: Leave out pairs of equal texts.
         search: `auto`, `exact` or `hnsw`.
-        min_probability: The lowest probability of a pair, from 0 to 1; 0 keeps all. None is 0.4 if
-            the model has probabilities and nothing else limits the pairs, and 0 otherwise.
-        share: The share of sentences that have a translation on the other side; None for 0.5.
-        calibration: A calibration file; None for the model's own calibration.
+        min_probability: The lowest probability of a pair; 0 keeps all. Default: 0.4 if the model
+            has probabilities and no other option limits the pairs, otherwise 0.
+        share: The expected share of sentences that have a translation on the other side. Default:
+            0.5.
+        calibration: A calibration file. Default: the model's own.
         gold: A file of correct pairs to compare with: an id of A, a tab and an id of B per line.
         optimize_threshold: Keep the pairs above the threshold with the highest F1 on `gold`.
         judge_anyway: Also mine languages that the model does not know.
-        reading: How to read the files: `format`, `quoting`, `field`, `id_field`.
+        reading: The fields of [`~tmde.documents.document_sets.Reading`].
 
     Raises:
-        TmdeError: A file, the model or an argument can't be used, or the model does not know one of
-            the languages.
+        TmdeError: A file, the model or an argument can't be used, or the model does not know a
+            language.
         OSError: A file does not exist.
 
     Example:

@@ -73,16 +73,16 @@ class Hit:
     """A document found by a search.
 
     Attributes:
-        score: Its cosine to the query; its BM25 score in mode "words"; a fused score in mode
+        score: The cosine to the query; the BM25 score in mode "words"; a fused score in mode
             "both", see [`~tmde.documents.fusion`].
-        id: The id of the document.
-        text: The text of the document.
-        snippet: The sentence of the passage nearest to the query; in mode "words", the one with
-            most of its words.
-        metadata: The metadata of the document.
+        id: The document's id.
+        text: The document's text.
+        snippet: The passage's sentence nearest to the query; in mode "words", the one with most of
+            its words.
+        metadata: The document's metadata.
         passage: The passage nearest to the query; in mode "words", the one with most of its words.
-            The whole text if the document is one passage.
-        heading: The headings above the passage, as one line; "" without any.
+            Short documents are one passage.
+        heading: The headings above the passage, as one line.
     """
 
     score: float
@@ -116,8 +116,8 @@ class Changes:
     Attributes:
         added: The number of new documents.
         updated: The number of documents with new text or metadata.
-        unchanged: The number of documents that were already in the index.
-        report: The embedder's report on the embedded texts.
+        unchanged: The number of documents already in the index.
+        report: The embedder's report.
     """
 
     added: int = 0
@@ -137,18 +137,15 @@ class Changes:
 class DocumentIndex:
     """A search index of documents, stored in a LanceDB table.
 
-    Open one with `create` or `open`. Every write is one commit: it is on disk when the method
-    returns, and a killed process leaves all of it or nothing. One process writes at a time. Any
-    number of processes read, each the version that it opened.
+    Every write is one commit: it is on disk when the method returns, and a killed process leaves
+    all of it or nothing. One process writes at a time. Any number of processes can read, each the
+    version it opened.
 
-    Search is exact up to 20,000 documents and approximate beyond, with an inverted file (IVF).
-    Building it tunes the number of lists to search until 98.5 % of the 10 nearest documents are
-    found; `recall` is the share reached. `search(exact=True)` scans all vectors.
+    Search is exact up to 20,000 documents and approximate beyond, with an inverted file (IVF) tuned
+    to find 98.5 % of the 10 nearest documents; `recall` is the share reached.
 
-    A document has one vector per passage, a section or a part of a long one
-    ([`~tmde.documents.passages`]). The nearest passage decides its score.
-
-    To store smaller vectors, pass `precision` or `truncate_dim` to `create`. Queries stay float32.
+    A document has one vector per passage: a section, or a part of a long one
+    ([`~tmde.documents.passages`]). Its nearest passage decides its score.
 
     Example:
         ```python
@@ -186,19 +183,18 @@ class DocumentIndex:
 
         Args:
             folder: A new or empty folder.
-            embedder: The embedder of documents and queries. None: you pass a vector with every
-                document and query.
-            dimension: The width of the vectors, if there is no embedder.
+            embedder: The embedder of documents and queries. None if you pass vectors for all of
+                them.
+            dimension: The width of the vectors, without an embedder.
             revision: The branch, tag or commit of a model from the Hub.
-            precision: How to store vectors: "float32" (4 bytes per number) or "float16" (2 bytes).
-            truncate_dim: Store and compare only this many leading numbers of each vector. Default:
-                all.
-            passages: Whether a document has one vector per passage, or one for its whole text.
+            precision: The type of stored vectors: "float32" (4 bytes per element) or "float16" (2
+                bytes). Queries stay float32.
+            truncate_dim: Store and compare only the first `truncate_dim` elements of each vector.
+            passages: Whether to store one vector per passage or one per document.
 
         Raises:
             TmdeError: The folder is not empty, another process is creating an index there, embedder
-                and dimension are both missing, the precision is unknown, or `truncate_dim` is out
-                of range.
+                and dimension are both missing, or an option is invalid.
             ImportError: LanceDB is not installed.
         """
         folder = Path(folder)
@@ -236,10 +232,10 @@ class DocumentIndex:
         Args:
             folder: The folder of the index.
             embedder: The index's model, if you loaded it yourself, for example on another device.
-                None loads it from the path stored in the index, when a text is first embedded.
+                By default, it is loaded when first needed.
 
         Raises:
-            TmdeError: There is no index or it is damaged, or the embedder computes other vectors.
+            TmdeError: There is no index, it is damaged, or the embedder computes other vectors.
             ImportError: LanceDB is not installed.
         """
         return cls(Path(folder), embedder)
@@ -264,7 +260,7 @@ class DocumentIndex:
         """The path or Hub id of the embedder's model.
 
         Raises:
-            TmdeError: The index was made without an embedder.
+            TmdeError: The index has no embedder.
         """
         return self._embedder_settings["model"]
 
@@ -288,10 +284,7 @@ class DocumentIndex:
 
     @property
     def recall(self) -> float:
-        """The share of the 10 nearest documents that approximate search found when it was tuned.
-
-        1 if search is exact.
-        """
+        """The share of the 10 nearest documents that tuned approximate search found; 1 if exact."""
         inverted_file = self._inverted_file
         if inverted_file is None:
             return 1.0
@@ -302,8 +295,7 @@ class DocumentIndex:
         """The embedder of documents and queries.
 
         Raises:
-            TmdeError: The model has changed, or the index has none. Otherwise as for
-                `DocumentEmbedder.from_pretrained`.
+            TmdeError: The model has changed, or the index has none.
         """
         if self._embedder is not None:
             return self._embedder
@@ -319,12 +311,12 @@ class DocumentIndex:
 
     @property
     def precision(self) -> str:
-        """How vectors are stored: "float32" or "float16"."""
+        """The type of stored vectors: "float32" or "float16"."""
         return self._settings.get("precision", "float32")
 
     @property
     def stored_dimension(self) -> int:
-        """The number of stored numbers per vector."""
+        """The width of the stored vectors."""
         truncate_dim = self._settings.get("truncate_dim")
         if truncate_dim is None:
             return self._dimension
@@ -384,7 +376,7 @@ class DocumentIndex:
         return isinstance(id, str) and bool(self.known_ids([id]))
 
     def known_ids(self, ids: Sequence[str]) -> list[str]:
-        """Return which of some ids are in the index, in order."""
+        """Return those of some ids that are in the index, in order."""
         rows = self._table.fetch(ids, ["id"])
         return [id for id in ids if id in rows]
 
@@ -393,11 +385,11 @@ class DocumentIndex:
 
         Args:
             ids: The ids.
-            query: A unit vector, (d,). The score is then the cosine to the nearest passage. None
-                returns whole documents with a score of 1.
+            query: A unit vector, (d,): documents get the cosine to their nearest passage as score.
+                None returns whole documents with a score of 1.
 
         Raises:
-            KeyError: An id is not there.
+            KeyError: An id is unknown.
         """
         if query is not None:
             found_rows = self._table.fetch(ids, ["id", "text", "passages", "metadata"])
@@ -410,20 +402,20 @@ class DocumentIndex:
     def vectors(self, ids: Sequence[str]) -> np.ndarray:
         """Return the unit vectors of documents, (n, d) float32.
 
-        They have `truncate_dim` numbers. float16 rounds them slightly. For a document with several
-        passages, this is the mean of their vectors, scaled to length 1.
+        Here d is `stored_dimension`. The vector of a document with several passages is their scaled
+        mean.
 
         Raises:
-            KeyError: An id is not there.
+            KeyError: An id is unknown.
         """
         return self._table.vectors(ids).means()
 
     def has_value(self, name: str, value: Any) -> bool:
-        """Return whether a filter by this metadata value matches a document."""
+        """Return whether any document has this metadata value."""
         return self._table.has_value(name, value)
 
     def values(self, name: str) -> set[Any]:
-        """Return the values of a metadata field; for lists, those of their elements.
+        """Return the values of a metadata field, or of the elements of its lists.
 
         None is included if a document has no value.
         """
@@ -455,20 +447,20 @@ class DocumentIndex:
         embedded again. With `vectors`, every document is written.
 
         Args:
-            ids: n different strings.
+            ids: n distinct strings.
             texts: n nonempty strings.
             metadata: n mappings. Each name becomes a typed column: string, integer, float, bool, or
-                a list of one of those; integers widen to floats. Other values are stored as
-                strings, and mappings as JSON; NaN, NaT and infinity count as missing. A field
-                `language` (a code) is used to split snippets into sentences.
-            vectors: (n, d) of any length, or (n, `truncate_dim`). None embeds the texts.
-            language: One language code, or n codes, for an embedder that needs them or splits
-                documents into sentences.
+                a list of one of those; integers widen to floats. Mappings are stored as JSON, other
+                values as strings; NaN, NaT and infinity count as missing. The field `language` (a
+                code) helps split snippets into sentences.
+            vectors: (n, d), or (n, `truncate_dim`), not necessarily normalized. None embeds the
+                texts.
+            language: One language code, or n, if the embedder needs them or splits sentences.
 
         Raises:
-            TmdeError: An id is not a string or occurs twice, a text is empty, the numbers of ids,
-                texts, metadata or languages differ, a metadata field changes its type, vectors are
-                not finite or not (n, d), or another process is writing.
+            TmdeError: Ids are not distinct strings, a text is empty, the numbers of ids, texts,
+                metadata or languages differ, a metadata field changes its type, vectors are not
+                finite or not (n, d), or another process is writing.
         """
         ids = _checked_ids(ids)
         if isinstance(texts, str):
@@ -511,16 +503,16 @@ class DocumentIndex:
         )
 
     def expect(self, documents: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        """Announce documents that will be added in several commits.
+        """Fix the column types for documents that will be added in several commits.
 
-        This fixes the types of columns. Without it, the first documents decide them, and a list
-        that is empty in all of these becomes a list of strings.
+        Otherwise the first documents decide them, and a list that is empty in all of these becomes
+        a list of strings.
 
         Args:
             documents: The id and metadata of each document; read once.
 
         Raises:
-            TmdeError: A metadata field has values of different types. The index stays unchanged.
+            TmdeError: A metadata field has values of different types.
         """
         rows = ({"id": id, "metadata": stored_values(values)} for id, values in documents)
         with self.writing():
@@ -611,11 +603,11 @@ class DocumentIndex:
         """Delete documents in one commit, and return their number.
 
         Args:
-            ids: One id, or several.
+            ids: One id or several.
             missing_ok: Whether to ignore unknown ids.
 
         Raises:
-            TmdeError: Another process is writing, or an id is unknown; nothing is deleted then.
+            TmdeError: Another process is writing, or an id is unknown. Nothing is deleted.
         """
         ids = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
         with self.writing():
@@ -632,11 +624,10 @@ class DocumentIndex:
     def index_words(self) -> None:
         """Create the word index (BM25) in one commit, if there is none.
 
-        `tmde index` calls this, as does the first search by words. Later writes keep the word index
-        up to date.
+        `tmde index` and the first search by words do this. Later writes keep it up to date.
 
         Raises:
-            TmdeError: Another process is writing, or the folder cannot be written.
+            TmdeError: Another process is writing, or the folder is read-only.
         """
         if self._table.has_word_index:
             return
@@ -656,8 +647,6 @@ class DocumentIndex:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Lock out other writers during several writes.
-
-        Each write is on disk when its method returns.
 
         Raises:
             TmdeError: Another process is writing.
@@ -717,30 +706,29 @@ class DocumentIndex:
         Args:
             query: One text, several texts, one vector (d,), or vectors (q, d).
             k: The number of documents to return.
-            filter: Metadata that a document must have: a value by name, or several values of which
+            filter: The metadata a document must have: a value by name, or several values of which
                 one must match. A list matches by any of its elements; None matches documents
                 without a value. Numbers match their decimal form.
             exact: Whether to scan all vectors of a large index.
-            snippet_width: The number of characters of a snippet, 0 for none. To choose it, the
-                first 256 sentences of every hit are embedded. If the query is a vector, the snippet
-                is the start of the document.
-            language: The language code of the queries, for an embedder that needs it.
+            snippet_width: The length of a snippet in characters, 0 for none. To choose it, the
+                first 256 sentences of every hit are embedded. For a query vector, it is the start
+                of the document.
+            language: The language code of the queries, if the embedder needs it.
             mode: `"meaning"` compares vectors, across languages. `"words"` compares words (BM25),
-                ignoring case and accents, without an embedder. `"both"` combines the two (hybrid
-                search), see [`~tmde.documents.fusion`]. The first search by words calls
-                `index_words`.
-            where: An SQL condition on the columns `id`, `text` and the metadata: `"year >= 2024 AND
-                array_has(topics, 'trains')"`. Put names that are not plain SQL words in backticks;
-                characters other than letters, digits, "_", "-" and spaces are percent-encoded,
-                `a.b` as `a%2Eb`. It is combined with `filter`.
+                ignoring case and accents, without an embedder. `"both"` combines them (hybrid
+                search), see [`~tmde.documents.fusion`].
+            where: An SQL condition on `id`, `text` and the metadata, combined with `filter`: `"year
+                >= 2024 AND array_has(topics, 'trains')"`. Put names that are not plain SQL words in
+                backticks; characters other than letters, digits, "_", "-" and spaces are
+                percent-encoded, `a.b` as `a%2Eb`.
 
         Returns:
-            The hits of one query, best first, or a list of hits per query for several.
+            The hits of one query, best first, or such a list for each of several queries.
 
         Raises:
             TmdeError: The query is empty, `k` is below 1, the mode is unknown or needs a text, a
-                filter names an unknown field, `where` is not a valid condition, vectors have
-                another width, or as for `index_words`.
+                filter names an unknown field, `where` is invalid, or vectors have another width. In
+                modes with words, also as for `index_words`.
         """
         if isinstance(query, torch.Tensor):
             query = query.cpu().numpy()
@@ -773,15 +761,15 @@ class DocumentIndex:
         Args:
             queries: Texts, or vectors (q, d).
             k: The number of documents per query.
-            filter: Metadata that a document must have, see `search`.
-            exact: Whether to scan all vectors of a large index.
-            snippet_width: The characters of a snippet, 0 for none.
-            language: The code of the queries' language, for an embedder that needs it.
-            mode: How documents are found: "meaning", "words" or "both", see `search`.
-            where: An SQL condition on the columns, see `search`.
+            filter: See `search`.
+            exact: See `search`.
+            snippet_width: See `search`.
+            language: See `search`.
+            mode: See `search`.
+            where: See `search`.
 
         Raises:
-            TmdeError: As `search`.
+            TmdeError: As for `search`.
         """
         if k < 1:
             raise TmdeError(f"k: found {k}, expected at least 1")

@@ -44,23 +44,20 @@ _CHUNK = 8192  # sentences embedded at once, not counting the rest of the last d
 class Lawdr:
     """LAWDR: language-agnostic weighted document representations (Gong et al., 2021).
 
-    Sentences are embedded, the dominant directions of their language are removed, and they are
-    averaged with weights w = b / (b + P(s)), where P is the density of the sentence vectors of this
-    language (algorithm 1, eq. 3). Eq. 3 sums w v; this divides the sum by the sum of the weights,
-    which keeps the direction but does not grow with the document. As algorithm 1 prints it, the
-    density is that of the vectors before debiasing; section 4.1 could be read the other way. Each
-    language has its own directions and density.
+    Sentence vectors lose the dominant directions of their language and are averaged with weights w
+    = b / (b + P(s)), where P is the density of this language's sentence vectors before debiasing
+    (algorithm 1, eq. 3). Unlike eq. 3, the sum of w v is divided by the sum of the weights, so it
+    does not grow with the document.
 
-    `fit` and `transform` read documents once each, about 8,192 sentences at a time, so any iterable
-    works. Memory holds a Gram matrix per language (8 d^2 bytes) and, in `fit`, samples of sentences
-    for the density and the rank.
+    `fit` and `transform` each read documents once, about 8,192 sentences at a time, so any iterable
+    works. Memory holds a Gram matrix per language (8 d^2 bytes) and, in `fit`, samples of
+    sentences.
 
     Args:
         embedder: A `DocumentEmbedder`, or any object with `encode(list of n str) -> (n, d)`.
-        rank: The number of directions to remove, for all languages or by language; 0 removes none.
-            `"auto"` takes the smallest of 0, 1, 2, 4, 8 ... that hides the language, as in section
-            10.1 of the paper; see `LanguageDebiaser`. It needs 100 sentences of each of at least
-            two languages.
+        rank: The number of directions to remove, for all languages or by language. `"auto"` takes
+            the smallest of 0, 1, 2, 4, 8 ... that hides the language (section 10.1; see
+            `LanguageDebiaser`). It needs at least two languages with 100 sentences each.
         density: A `SentenceDensity` whose settings apply to every language; None for a plain mean.
         debias: Whether to remove directions.
 
@@ -68,7 +65,7 @@ class Lawdr:
         languages_: The fitted language codes, sorted.
         debiaser_: The `LanguageDebiaser`, or None.
         densities_: The `SentenceDensity` of each language; empty without weighting.
-        truncated_: The number of truncated sentences in the last `fit` or `transform`.
+        truncated_: The number of sentences truncated in the last `fit` or `transform`.
 
     Example:
         ```python
@@ -96,7 +93,7 @@ class Lawdr:
         self.debias = debias
 
     def fit(self, documents: Iterable[Document], languages: str | Iterable[str]) -> Lawdr:
-        """Learn directions and densities of each language in one pass.
+        """Learn the directions and densities of each language in one pass.
 
         Args:
             documents: Texts, which are split into sentences, or lists of sentences. Blank sentences
@@ -104,9 +101,9 @@ class Lawdr:
             languages: One code for all documents, or one per document.
 
         Raises:
-            TmdeError: No documents, a document without a sentence (its number is named), not as
-                many codes as documents, a language with fewer sentences than the rank, vectors that
-                are not finite; what `LanguageDebiaser` cannot take with the rank `"auto"`.
+            TmdeError: There are no documents, a document has no sentence, the number of codes is
+                wrong, a language has fewer sentences than the rank (or too few for `"auto"`), or
+                vectors are not finite.
         """
         grams: dict[str, np.ndarray] = {}
         density_samples = _Samples.for_density(self.density)
@@ -143,11 +140,11 @@ class Lawdr:
         """Return one vector per document, (n, d) float32.
 
         Args:
-            documents: Texts or lists of sentences, as for `fit`.
-            languages: One code for all documents, or one per document; all must have been fitted.
+            documents: As for `fit`.
+            languages: As for `fit`; all must have been fitted.
 
         Raises:
-            TmdeError: A language that was not fitted, or as `fit`.
+            TmdeError: A language was not fitted, or as for `fit`.
             NotFittedError: Nothing was fitted.
         """
         self._check_fitted()
@@ -170,15 +167,15 @@ class Lawdr:
     def fit_transform(
         self, documents: Iterable[Document], languages: str | Iterable[str]
     ) -> np.ndarray:
-        """Fit and transform the same documents, which are embedded twice: vectors are not kept.
+        """Fit and transform the same documents, which are embedded twice.
 
         Args:
-            documents: As for `fit`, but no iterator.
-            languages: As for `fit`, but no iterator.
+            documents: As for `fit`, but not an iterator.
+            languages: As for `fit`, but not an iterator.
 
         Raises:
-            TypeError: An iterator, which can be read only once.
-            TmdeError: As `fit`.
+            TypeError: An iterator was given.
+            TmdeError: As for `fit`.
         """
         if isinstance(documents, Iterator) or isinstance(languages, Iterator):
             raise TypeError(
@@ -187,7 +184,7 @@ class Lawdr:
         return self.fit(documents, languages).transform(documents, languages)
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Write `lawdr.npz` (no pickle) with everything but the embedder; replace an earlier one.
+        """Write or replace `lawdr.npz`, which contains everything except the embedder.
 
         Raises:
             NotFittedError: Nothing was fitted.
@@ -213,14 +210,14 @@ class Lawdr:
 
     @classmethod
     def load(cls, folder: str | os.PathLike, embedder: Any) -> Lawdr:
-        """Open what `save` wrote.
+        """Load what `save` wrote.
 
         Args:
             folder: The folder of `lawdr.npz`.
-            embedder: The embedder that it was fitted with.
+            embedder: The embedder it was fitted with.
 
         Raises:
-            FileNotFoundError: No `lawdr.npz` in the folder.
+            FileNotFoundError: The folder has no `lawdr.npz`.
         """
         with np.load(Path(folder) / FILE_NAME, allow_pickle=False) as file:
             arrays = dict(file)
@@ -247,7 +244,7 @@ class Lawdr:
 
     @property
     def rank_(self) -> int | Mapping[str, int]:
-        """The rank that was used: `rank`, or what `"auto"` found; 0 without debiasing."""
+        """The rank in use: `rank`, or what `"auto"` found; 0 without debiasing."""
         self._check_fitted()
         return 0 if self.debiaser_ is None else self.debiaser_.rank_
 

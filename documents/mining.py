@@ -119,27 +119,25 @@ def mine_bitext(
 
     Args:
         first: (n, d), dense or sparse.
-        second: (m, d), of the same kind.
-        first_texts: The texts of the rows of `first`, (n,). Repeated texts take part once, empty
-            ones not at all; see [`first_occurrences`]. None uses all rows.
-        second_texts: The texts of the rows of `second`, (m,), or None.
+        second: (m, d), likewise.
+        first_texts: The texts of `first`, (n,), to skip repeated and empty ones; see
+            [`first_occurrences`].
+        second_texts: The texts of `second`, (m,).
         scoring: `cosine`, `ratio` or `distance`; see [`scored_pairs`].
         k: The number of neighbors of a margin.
         retrieval: How pairs are chosen; see [`retrieved_pairs`].
         threshold: The lowest score of a pair; None for no limit.
-        max_pairs: Keep only this many pairs, the best ones; None for all.
-        drop_identical: Leave out pairs of equal texts, which are common in crawled pages that
-            nobody translated.
+        max_pairs: Keep only the best `max_pairs` pairs; None for all.
+        drop_identical: Skip pairs of equal texts, which are common in untranslated web pages.
         search: `auto`, `exact` or `hnsw`; see [`~tmde.documents.neighbors.find_neighbors`].
 
     Returns:
-        The pairs, best first.
+        The pairs.
 
     Raises:
-        TmdeError: Scoring, retrieval or search is unknown, `k` is below 1, there are no rows,
-            dimensions differ, numbers are not finite, texts do not match the rows or are all empty,
-            or `drop_identical` lacks texts.
-        ImportError: `hnsw` needs faiss, which is not installed.
+        TmdeError: An option is invalid, there are no rows, dimensions differ, numbers are not
+            finite, texts do not match the rows or are all empty, or `drop_identical` lacks texts.
+        ImportError: `hnsw` needs faiss.
 
     Example:
         ```python

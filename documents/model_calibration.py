@@ -42,11 +42,11 @@ class CalibrationReport:
     Attributes:
         output: The file of the calibration.
         calibration: The calibration.
-        error: The expected calibration error, 0 for perfect, of a calibration fitted to four fifths
-            of the rows and measured on the rest.
-        precision: The share of correct pairs among those with a probability of 0.9 or more; NaN if
+        error: The expected calibration error (0 is perfect) on a fifth of the rows, of a
+            calibration fitted to the rest.
+        precision: The share of correct pairs among those with a probability of at least 0.9; NaN if
             there are none.
-        recall: The share of the correct pairs that have such a probability.
+        recall: The share of correct pairs with such a probability.
     """
 
     output: Path
@@ -56,7 +56,7 @@ class CalibrationReport:
     recall: float
 
     def sentences(self) -> list[str]:
-        """Return the report as sentences for people."""
+        """Return the report as sentences to print."""
         measured = (
             "Expected calibration error, fitted to four fifths of the rows and measured on the "
             f"rest: {self.error:.3f}"
@@ -84,19 +84,19 @@ def calibrate_model(
     """Calibrate a model: learn to turn its cosines into probabilities of translation.
 
     Args:
-        model: A folder, a Hub id or the name of a packaged model.
-        pairs: Parallel text that the model was not trained on, as `load_parallel` reads it: at
-            least 200 pairs of two languages.
-        output: The file to write, .json, replaced if it exists. None writes `calibration.json` into
-            the folder of the model.
-        columns: Columns with other names, by what they contain, such as `{"de": "Source"}`.
-        quoting: How cells of CSV and TSV are quoted; None detects it.
+        model: A folder, a Hub id or a packaged model's name.
+        pairs: At least 200 parallel rows in two languages that the model was not trained on, as
+            `load_parallel` reads them.
+        output: The .json file to write or replace. Default: `calibration.json` in the model's
+            folder.
+        columns: Custom column names, see `load_parallel`.
+        quoting: The quoting of CSV and TSV; None detects it.
         seed: The seed for choosing texts that lose their translation.
         loading: Arguments for `DocumentEmbedder.from_pretrained`.
 
     Raises:
-        TmdeError: A source or the model can't be used, there are too few pairs, or there is no
-            `output` and the model is not in a folder.
+        TmdeError: A source or the model can't be used, there are too few pairs, or `output` is
+            missing and the model is not in a folder.
 
     Example:
         ```python

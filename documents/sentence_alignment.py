@@ -70,53 +70,47 @@ def align_sentences(
 ) -> list[Bead]:
     """Align the sentences of two documents, keeping their order.
 
-    The alignment has the lowest total cost. Costs resemble those of vecalign (Thompson and Koehn,
-    2019, section 3.2): a bead of a and b sentences costs (a + b) / 2 (1 - cos(x, y)), divided by
-    the distances of x and y to sentences of the other document, so that a text near to everything
-    gains nothing. A sentence left alone costs `skip`.
+    The alignment has the lowest total cost. Costs follow vecalign (Thompson and Koehn, 2019,
+    section 3.2): a bead of a and b sentences costs (a + b) / 2 (1 - cos(x, y)), divided by the
+    distances of x and y to sentences of the other document, so that a text near to everything gains
+    nothing. A sentence left alone costs `skip`.
 
     Differences from vecalign:
 
-    - The factor is (a + b) / 2 instead of a b: vectors of many sentences are no farther apart than
-      vectors of few.
+    - The factor is (a + b) / 2 instead of a b, because vectors of many sentences are no farther
+      apart than vectors of few.
     - Distances to the other document use all its sentences and some near ones (see
       [`~tmde.documents.beads.BeadCosts`]) instead of random ones.
     - The vector of several sentences is the sum of their vectors; vecalign embeds the joined text.
-      The sum reacts more to a short sentence that does not belong.
-    - `skip` is a number. vecalign takes the first quintile of the costs of all pairs, but correct
-      pairs are a fifth of all pairs only in a document of five sentences.
-    - The mean of both documents is subtracted from all vectors first, because the vectors of many
-      encoders lie in a narrow cone.
-    - Each sentence beyond one per side costs `merge`, because most beads are one to one.
-    - If lengths are known, an unlikely ratio of lengths adds a cost (Gale and Church, 1993).
+    - `skip` is a number instead of the first quintile of all costs.
+    - The mean of both documents is first subtracted from all vectors, because many encoders'
+      vectors lie in a narrow cone.
+    - Each sentence beyond one per side costs `merge`, and with `lengths`, so does an unlikely
+      length ratio (Gale and Church, 1993).
 
-    The defaults were tuned on development documents.
-
-    Above 300 sentences, the path is searched near that of a coarser pass over means of two
-    neighboring vectors, as in vecalign. The band widens where the path touches its edge. Time and
-    memory grow with n + m, unless long parts of a document have no counterpart.
+    Above 300 sentences, the path is searched near that of a coarser pass over pairs of neighboring
+    vectors. Time and memory then grow with n + m, unless long parts of a document have no
+    counterpart.
 
     Args:
         first: The vectors of the n sentences, (n, d). n may be 0.
-        second: The vectors of the m sentences of the other document.
-        max_size: The largest number of sentences in a bead, both sides together: 3 for 1-1, 1-2 and
-            2-1; 4 also for 1-3, 2-2 and 3-1.
-        skip: The cost of a sentence left alone, above 0. The lower it is, the more sentences are
-            left alone.
-        merge: The cost of each sentence beyond one per side, 0 or more.
-        lengths: The lengths in characters of the sentences of both documents, (n,) and (m,).
+        second: The vectors of the other document's m sentences.
+        max_size: The largest number of sentences in a bead, both sides together: 3 allows 1-1, 1-2
+            and 2-1; 4 also 1-3, 2-2 and 3-1.
+        skip: The cost of a sentence left alone, above 0. Lower values leave more sentences alone.
+        merge: The cost of each sentence beyond one per side, at least 0.
+        lengths: The lengths in characters of both documents' sentences, (n,) and (m,).
         length_weight: The cost of one unit of surprise at the lengths (the negative log
-            probability, at most 5), 0 or more.
+            probability, at most 5), at least 0.
         width: The number of cells to search on each side of the coarser path.
-        means: The mean unit vectors of sentences of many documents, (d,) per side. They fill up
-            documents of fewer than 20 sentences, whose scores would otherwise mean little: two
-            documents of one sentence would score 0 unless equal.
+        means: The mean unit vectors of sentences of many documents, (d,) per side. They pad
+            documents of fewer than 20 sentences, whose own means say little.
 
     Returns:
-        Beads in order. Every sentence is in one.
+        Beads in order, which contain every sentence once.
 
     Raises:
-        TmdeError: An option is out of range, shapes do not fit, or numbers are not finite.
+        TmdeError: An option is out of range, shapes do not match, or numbers are not finite.
 
     Example:
         ```python

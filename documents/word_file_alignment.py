@@ -21,15 +21,15 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class WordAlignmentReport:
-    """How well the words and sentences of two languages find their translations.
+    """How well the words and sentences of two languages retrieve their translations.
 
     Attributes:
         output: The folder of the bag.
-        before: Precision at 1, 5 and 10 before the alignment, by what was translated and how
-            candidates were ranked, such as `words, CSLS`; {} if nothing was measured.
+        before: Precision at 1, 5 and 10 before the alignment, by measurement, such as `words,
+            CSLS`; empty if nothing was measured.
         after: The same after the alignment.
         similarity: Pearson's correlation of cosines with rated word similarities, `before` and
-            `after`, the number of `pairs`, and the number `left_out`; None without them.
+            `after`, with the numbers of `pairs` and of those `left_out`; None if not measured.
     """
 
     output: Path
@@ -38,7 +38,7 @@ class WordAlignmentReport:
     similarity: dict[str, float] | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the content of `results.json`."""
+        """Return the contents of `results.json`."""
         results: dict[str, Any] = {"before": self.before, "after": self.after}
         if self.similarity is not None:
             results["similarity"] = self.similarity
@@ -73,26 +73,24 @@ def align_word_files(
     Args:
         source: The vectors of language A in fastText's text format, (n, d).
         target: The vectors of language B, (m, d), which stay unchanged.
-        output: The folder to write: the bag (a checkpoint), the mapped source vectors `CODE.vec`,
-            and `results.json`.
+        output: The folder for the bag (a checkpoint), the mapped source vectors `CODE.vec`, and
+            `results.json`.
         language_a: The language code of A.
         language_b: The language code of B.
         dictionary: A file with two words per line, or `identical` for words that both languages
             share. None learns without a dictionary.
-        test: A dictionary to measure word translation with.
-        similarity: A file of word pairs with their rated similarity, as in SemEval-2017 Task 2.
-        sentences: Parallel rows, as `load_parallel` reads them, for each word's idf and for
-            measuring sentence translation.
-        also: Vector files of further languages in the space of the target, by code, to add to the
-            bag.
+        test: A dictionary to test word translation with.
+        similarity: A file of word pairs with rated similarity, as in SemEval-2017 Task 2.
+        sentences: Parallel rows, as `load_parallel` reads them, for the idf of words and for
+            testing sentence translation.
+        also: Vector files of more languages in the target's space, by code, to add to the bag.
         fit: `rotation` for MUSE, `cca` for multiCCA, which needs a dictionary.
-        refinements: The largest number of refinement rounds with mutual CSLS neighbors.
-        start: How to learn without a dictionary: `similarities` or `adversarial`; None for
-            `similarities`.
-        epochs: The number of epochs of `adversarial`, 31,250 steps each; None for 5.
-        restarts: The number of `adversarial` runs after the first; None for 1.
+        refinements: The maximum number of refinement rounds with mutual CSLS neighbors.
+        start: How to learn without a dictionary: `similarities` (default) or `adversarial`.
+        epochs: The number of epochs of `adversarial`, of 31,250 steps each. Default: 5.
+        restarts: The number of additional `adversarial` runs. Default: 1.
         seed: The seed for learning without a dictionary.
-        max_words: Use only this many words per language, the most frequent ones.
+        max_words: Use only the most frequent `max_words` words per language.
 
     Raises:
         TmdeError: A file or an argument can't be used.

@@ -104,12 +104,12 @@ class EncodeReport:
 
     Attributes:
         texts: The number of texts.
-        tokens: The number of tokens that the model read, special tokens included.
-        truncated: The number of texts that were truncated.
+        tokens: The number of tokens read, including special tokens.
+        truncated: The number of truncated texts.
         longest: The number of tokens of the longest text **before** truncation.
         seconds: The wall-clock time.
-        split: The number of texts that were split into several pieces.
-        pieces: The number of inputs of the model, whole texts included.
+        split: The number of texts split into several pieces.
+        pieces: The number of model inputs, including whole texts.
 
     Example:
         ```python
@@ -142,7 +142,7 @@ class EncodeReport:
 
 
 class EncodeOutput(NamedTuple):
-    """Vectors and the report on their texts.
+    """Vectors with a report.
 
     Attributes:
         vectors: (n, d) float32, a numpy array or a tensor; (d,) for a single string. For other
@@ -201,13 +201,13 @@ def _takes_names_of_peer(method: _Method) -> _Method:
 class DocumentEmbedder(SentenceTransformer):
     """Turn texts into vectors with a model and its tokenizer.
 
-    Open one with `from_pretrained`. The model is one of this package, such as a bag of subwords or
-    the encoder of T-MDE, or any encoder of transformers.
+    Open one with `from_pretrained`. The model is one of this package, or any encoder of
+    transformers.
 
     An embedder is a `SentenceTransformer` (sentence-transformers 6) and works wherever one does.
     Shared methods match it in name and result, with these differences: batches are sized in tokens
-    instead of texts, a report counts truncated texts, long documents can be split, and each vector
-    with `precision="int8"` or `"uint8"` has a scale of its own. `output_value`, `pool` and
+    instead of texts, a report counts truncated texts, long documents can be split, and with
+    `precision="int8"` or `"uint8"`, each vector has its own scale. `output_value`, `pool` and
     `chunk_size` are not supported.
 
     Example:
@@ -237,38 +237,36 @@ class DocumentEmbedder(SentenceTransformer):
         """Create an embedder from a loaded model and its tokenizer.
 
         Args:
-            model: The loaded model. Of an encoder-decoder (T5, Marian, BART), only the encoder is
-                used; of a model with a head, only the body.
+            model: The loaded model. Only its encoder is used, without decoder or head.
             tokenizer: The model's tokenizer, fast or slow.
             pooling: How token outputs become one vector: `"cls"` takes the first output, `"mean"`
-                averages over the tokens. `"max"`, `"mean_sqrt_len_tokens"`, `"weightedmean"`,
+                the average over the tokens. `"max"`, `"mean_sqrt_len_tokens"`, `"weightedmean"`,
                 `"lasttoken"` and combinations joined by "+" work as in sentence-transformers.
                 Default: `"cls"` for the models of this package, `"mean"` for any other.
-            max_length: The longest input in tokens, special tokens included. Default: what model
-                and tokenizer can take; 750 for a model from the Hub that states no limit. A larger
-                value is lowered to that limit.
-            long_documents: What to do with a text of more than `window` tokens:
+            max_length: The longest input in tokens, including special tokens. Default, and upper
+                limit: what model and tokenizer can take; 750 for a model from the Hub that states
+                no limit.
+            long_documents: How to handle a text of more than `window` tokens:
 
                 - `"truncate"`: cut it off at `max_length`, and warn.
                 - `"chunk"`: cut it into overlapping windows of `window` tokens.
                 - `"sentences"`: split it into sentences.
-                - `"punctuation"`: split it after every `.`, `!` and `?`. With `window=1`, this is
-                  the splitting of Yu et al. (2018).
+                - `"punctuation"`: split it after every `.`, `!` and `?`; with `window=1`, as in Yu
+                  et al. (2018).
                 - `"words"`: cut it into overlapping windows of `window` words, as Yu et al. (2018)
-                  do with 128 words.
-            window: The number of tokens, special tokens included, up to which a text is not split;
-                for `"words"`, the number of words. Default: `max_length`; 128 for `"words"`.
-            stride: The distance between the starts of two windows, in tokens, or in words for
-                `"words"`. Default: half a window. Sentences and windows of words that are longer
-                than `max_length` are cut into windows of tokens as well.
+                  do with 128.
+            window: The largest number of tokens, including special tokens, of a text that is not
+                split; for `"words"`, of words. Default: `max_length`; 128 for `"words"`.
+            stride: The distance between the starts of two windows, in tokens or words. Default:
+                half a window. Pieces longer than `max_length` are also cut into windows of tokens.
             aggregation: How the vectors of the pieces become one: `"mean"`, `"max"` of each
-                element, or a mean weighted by a fitted `SentenceDensity` (the object, or the file
-                of a saved one).
+                element, or a mean weighted by a fitted `SentenceDensity` (an object or a saved
+                file).
             prompt: Text to put before every text and every piece of a split text, such as "query: "
                 for E5. Its tokens count toward `window` and `max_length`.
             prompts: Prompts by name, for `encode(prompt_name=...)`. `encode_query` and
-                `encode_document` use those named "query" and "document". Default: `prompt` for
-                both; for documents, a prompt named "passage" or "corpus" if there is one.
+                `encode_document` use "query" and "document". Default: `prompt` for both; for
+                documents, a prompt named "passage" or "corpus" if there is one.
             later_modules: The sentence-transformers modules after the encoder: a Pooling, possibly
                 followed by others such as Dense and Normalize. `pooling` replaces the first of
                 them. Default: the pooling alone.
@@ -389,43 +387,40 @@ class DocumentEmbedder(SentenceTransformer):
     ) -> DocumentEmbedder:
         """Load a model with its tokenizer and modules from a folder or the Hub.
 
-        Vectors match those of `SentenceTransformer`: modules and settings are read from
-        `modules.json` and the files beside it. Unsupported ones raise an error.
+        Vectors match those of `SentenceTransformer`: modules and settings come from `modules.json`
+        and the files beside it. Unsupported ones raise an error.
 
         Args:
             path_or_hub_id: A folder, a Hub id, or the name of a packaged model, `"default"` or
                 `"accurate"`. Write `"./default"` for a folder of that name.
-            pooling: How token outputs become one vector, see the constructor. Default: the pooling
-                in the model's `modules.json`. Another one replaces it and keeps the modules after
-                it.
+            pooling: See the constructor. Default: the pooling in the model's `modules.json`;
+                another one replaces it and keeps later modules.
             max_length: The longest input in tokens. Default: the model's `max_seq_length`.
             device: The device, such as "cuda". Default: an accelerator if there is one, otherwise
                 the CPU. With `device_map`, the model stays where that places it.
-            dtype: The type of the weights, such as `"bfloat16"`. Default: that of the checkpoint.
-                `"accurate"` defaults to bfloat16 on a CPU with bfloat16 instructions, which is
-                about three times as fast. Vectors are float32 either way.
+            dtype: The type of the weights, such as `"bfloat16"`. Default: that of the checkpoint;
+                for `"accurate"` on a CPU with bfloat16 instructions, bfloat16, which is about three
+                times as fast. Vectors are float32 either way.
             compile: Compile the model with `torch.compile`. The first batch then takes up to a
                 minute, and a CPU needs a C++ compiler. A bag gets no faster.
             trust_remote_code: Run code from the model's repository.
             revision: The branch, tag or commit on the Hub.
             token: The Hub token for a private repository.
-            long_documents: What to do with texts longer than `window`, see the constructor.
-            window: The length up to which a text is not split, see the constructor.
-            stride: The distance between the starts of two windows, see the constructor.
-            aggregation: How the vectors of the pieces become one, see the constructor.
-            prompt: Text to put before every text; "" for none. Default: the default prompt in the
-                model's `config_sentence_transformers.json`.
-            prompts: Prompts by name, in addition to those of the model. Without a `prompt`, "query"
-                and "document" default to "", as in sentence-transformers.
-            truncate_dim: Keep this many leading numbers of each vector. Default: the model's
-                setting, or all.
+            long_documents: See the constructor.
+            window: See the constructor.
+            stride: See the constructor.
+            aggregation: See the constructor.
+            prompt: Text to put before every text; "" for none. Default: the model's default prompt.
+            prompts: Prompts by name, in addition to the model's. Without a `prompt`, "query" and
+                "document" default to "", as in sentence-transformers.
+            truncate_dim: Keep only the first `truncate_dim` elements of each vector. Default: the
+                model's setting, or all.
             similarity_fn_name: The measure of `similarity`: "cosine", "dot", "euclidean" or
                 "manhattan". Default: the model's setting, or "cosine".
-            model_kwargs: Further arguments for `AutoModel.from_pretrained`.
+            model_kwargs: More arguments for `AutoModel.from_pretrained`.
 
         Raises:
-            OSError: The folder, the repository or one of its files does not exist, or the Hub can't
-                be reached.
+            OSError: The model or one of its files does not exist, or the Hub can't be reached.
             TmdeError: A sentence-transformers module or setting is not supported.
             ValueError: transformers can't read the repository.
             RuntimeError: The device does not exist.
@@ -559,7 +554,7 @@ class DocumentEmbedder(SentenceTransformer):
 
     @property
     def pooling(self) -> str:
-        """The name of the pooling; several names are joined by "+"."""
+        """The name of the pooling; "+" joins several."""
         modes = self._pooling_module.pooling_mode
         return modes if isinstance(modes, str) else "+".join(modes)
 
@@ -577,7 +572,7 @@ class DocumentEmbedder(SentenceTransformer):
 
     @property
     def prompt(self) -> str:
-        """The prompt that `encode` uses by default; "" for none."""
+        """The default prompt of `encode`; "" for none."""
         return self._resolve_prompt(None, None) or ""
 
     @property
@@ -596,10 +591,7 @@ class DocumentEmbedder(SentenceTransformer):
 
     @property
     def languages(self) -> list[str] | None:
-        """The codes of the model's languages, from its configuration or its card.
-
-        None if neither lists any.
-        """
+        """The codes of the model's languages, from its configuration or card; None if unknown."""
         languages = getattr(self.model.config, "languages", None)
         return list(languages) if languages else languages_of_card(self.model)
 
@@ -625,11 +617,10 @@ class DocumentEmbedder(SentenceTransformer):
     def max_seq_length(self) -> int | None:
         """The longest input in tokens; None if there is no limit.
 
-        It can be set, up to what model and tokenizer can take. `long_documents` decides what
-        happens to longer texts.
+        You can set it, up to what model and tokenizer can take.
 
         Raises:
-            TmdeError: The value exceeds what the model can take, or leaves no room for text.
+            TmdeError: The value is too large, or leaves no room for text.
         """
         return None if self.max_length >= NO_LIMIT else self.max_length
 
@@ -647,12 +638,12 @@ class DocumentEmbedder(SentenceTransformer):
 
     @property
     def dimension(self) -> int:
-        """The number d of numbers in a vector."""
+        """The width d of the vectors."""
         return cast(int, self.get_embedding_dimension())
 
     @property
     def needs_language(self) -> bool:
-        """Whether `encode` needs `language`, because each language has an encoder of its own."""
+        """Whether `encode` needs `language`, because each language has its own encoder."""
         return bool(getattr(self.model, "needs_language_ids", False))
 
     @property
@@ -720,39 +711,38 @@ class DocumentEmbedder(SentenceTransformer):
     ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
         """Embed texts.
 
-        The vector of a text does not depend on the other texts of the call or on the batch size
-        (to 1e-5 in float32). Texts are not lowercased. An empty text gets a finite, nonzero vector.
+        The vector of a text does not depend on the other texts or on the batch size (to 1e-5 in
+        float32). Texts are not lowercased. An empty text gets a finite, nonzero vector.
 
         Args:
-            texts: n strings, or one string. `sentences` and `inputs` are accepted as names too, as
-                in sentence-transformers.
-            prompt_name: The name of one of `prompts`, put before every text.
+            texts: n strings, or one string. The names `sentences` and `inputs` of
+                sentence-transformers also work.
+            prompt_name: The name of one of `prompts`.
             prompt: Text to put before every text instead of the embedder's `prompt`; "" for none.
-            batch_size: The largest number of texts in a batch, instead of `batch_tokens`. With
-                both, a batch ends at whichever limit comes first.
+            batch_size: The maximum number of texts in a batch. With `batch_tokens`, the first limit
+                reached ends a batch.
             show_progress_bar: Whether to show progress. Default: if this module logs at INFO, or if
                 there are more than 2,000 texts and stderr is a terminal.
-            precision: The type of the returned numbers. "float32"; "int8" or "uint8" for one byte
-                per number, where each vector is scaled by its own largest number (this keeps
-                cosines, not lengths); "binary" or "ubinary" for one bit per number, its sign.
-                `similarity` takes all of them.
+            precision: The type of the returned elements: "float32"; "int8" or "uint8", where each
+                vector is scaled by its largest element (this keeps cosines, not lengths); "binary"
+                or "ubinary" for one bit per element, its sign. `similarity` takes all of them.
             convert_to_numpy: False returns a list of n tensors on the model's device.
-            convert_to_tensor: Return one tensor on the model's device instead of a numpy array.
-            device: Move the model there first. It stays there.
+            convert_to_tensor: Return one tensor on the model's device.
+            device: Move the model there permanently.
             normalize_embeddings: Scale each vector to Euclidean length 1.
-            truncate_dim: Keep this many leading numbers of each vector, before scaling; for models
-                trained for it (Matryoshka embeddings). Default: the embedder's `truncate_dim`.
-            batch_tokens: The size of a batch in tokens, padding included: rows times the longest
-                row. A longer text is a batch of its own. Default: a size measured for the model on
-                a CPU, 16,384 on an accelerator.
-            normalize: A shorter name for `normalize_embeddings`.
-            language: The language code of all texts, or one code per text. Models with
-                `needs_language` require it. Otherwise, it only helps to find the ends of sentences
-                with `long_documents="sentences"`.
+            truncate_dim: Keep only the first `truncate_dim` elements of each vector, before
+                scaling; for models trained for it (Matryoshka embeddings). Default: the embedder's.
+            batch_tokens: The batch size in tokens, including padding: rows times the longest row. A
+                longer text is its own batch. Default: 16,384 on an accelerator; measured per model
+                on a CPU.
+            normalize: Short for `normalize_embeddings`.
+            language: The language code of all texts, or one per text. Models with `needs_language`
+                require it. Otherwise, it only helps to find sentence ends with
+                `long_documents="sentences"`.
 
         Returns:
-            float32 (n, d) in the order of `texts`; (d,) for one string. int8 or uint8 (n, d), or
-            (n, d / 8) rounded up for binary vectors, with another `precision`.
+            (n, d) float32 in the order of `texts`; (d,) for one string. With another `precision`,
+            (n, d) int8 or uint8; binary vectors are (n, d / 8), rounded up.
 
         Raises:
             TypeError: A text is not a string. The message names its index and type.
@@ -796,7 +786,7 @@ class DocumentEmbedder(SentenceTransformer):
 
         Args:
             texts: The queries.
-            arguments: Further arguments of `encode`. A `prompt` or `prompt_name` takes precedence.
+            arguments: More arguments for `encode`. A `prompt` or `prompt_name` takes precedence.
 
         Raises:
             TypeError: A text is not a string.
@@ -822,7 +812,7 @@ class DocumentEmbedder(SentenceTransformer):
 
         Args:
             texts: The documents.
-            arguments: Further arguments of `encode`. A `prompt` or `prompt_name` takes precedence.
+            arguments: As for `encode_query`.
 
         Raises:
             TypeError: A text is not a string.
@@ -853,17 +843,17 @@ class DocumentEmbedder(SentenceTransformer):
         prompt_name: str | None = None,
         **options: Unpack[VectorOptions],
     ) -> EncodeOutput:
-        """Embed texts as `encode` does, and also return a report.
+        """Embed texts like `encode`, and also return a report.
 
         Args:
-            texts: The texts, or one text.
-            convert_to_tensor: Return a tensor instead of a numpy array.
-            language: The language of the texts, see `encode`.
-            show_progress_bar: Whether to show progress, see `encode`.
-            device: Move the model there first.
-            prompt: Text to put before every text, see `encode`.
-            prompt_name: The name of a prompt, see `encode`.
-            options: Further arguments of `encode`, such as `batch_tokens` and `normalize`.
+            texts: See `encode`.
+            convert_to_tensor: See `encode`.
+            language: See `encode`.
+            show_progress_bar: See `encode`.
+            device: See `encode`.
+            prompt: See `encode`.
+            prompt_name: See `encode`.
+            options: More arguments for `encode`.
 
         Raises:
             TypeError: A text is not a string.
@@ -1021,12 +1011,12 @@ class DocumentEmbedder(SentenceTransformer):
     def embed_batch(
         self, batch: Mapping[str, Any], column: str = "text", **options: Any
     ) -> dict[str, Any]:
-        """Add a column `embedding` to a dataset: the function for `Dataset.map`.
+        """Add a column `embedding` to a batch: for `Dataset.map`.
 
         Args:
             batch: Rows by column, or one row.
-            column: The column of the texts.
-            options: Arguments of `encode`.
+            column: The text column.
+            options: Arguments for `encode`.
 
         Raises:
             TmdeError: The column does not exist, or as for `encode`.
@@ -1064,26 +1054,26 @@ class DocumentEmbedder(SentenceTransformer):
         batch_size: int = 32,
         **options: Any,
     ) -> list[str]:
-        """Turn vectors back into text, if the model has a decoder, as T-MDE does.
+        """Turn vectors back into text, if the model has a decoder, such as T-MDE's.
 
         The text shows what a vector stores: topic and names survive more often than wording.
 
         Args:
-            embeddings: Vectors (n, d) or one vector (d,), as `encode` returns them by default:
-                not normalized, quantized or truncated.
-            language: The code of the output language, one of the model's pivot languages. Default:
-                the only pivot language.
+            embeddings: Vectors (n, d) or (d,) as `encode` returns them by default: not normalized,
+                quantized or truncated.
+            language: The output language, one of the model's pivot languages. Default: the only
+                pivot language.
             max_new_tokens: The longest output in tokens.
             num_beams: The width of the beam search.
             batch_size: The number of vectors to decode together.
-            options: Further arguments for transformers' `generate`.
+            options: More arguments for transformers' `generate`.
 
         Returns:
             One text for each vector.
 
         Raises:
-            TmdeError: The model has no decoder or was not loaded from a folder or the Hub, it does
-                not write the language, or the vectors have another width or type.
+            TmdeError: The model has no decoder or was not loaded from a folder or the Hub, it can't
+                write the language, or the vectors have another width or type.
 
         Example:
             ```python
@@ -1121,16 +1111,15 @@ class DocumentEmbedder(SentenceTransformer):
     ) -> torch.Tensor:
         """Return the similarity of every vector in one list to every vector in another, (n, m).
 
-        The measure is `similarity_fn_name`, the cosine by default. Quantized vectors are scaled to
-        length 1. The cosine of two binary vectors is `1 - 2 h / d`, where h is their Hamming
-        distance. One side may be float32: float32 queries retrieve binary documents better than
-        binary queries do.
+        The measure is `similarity_fn_name`, by default the cosine. Quantized vectors are scaled to
+        length 1. Binary vectors have the cosine `1 - 2 h / d`, where h is their Hamming distance.
+        One side may be float32, which retrieves binary documents better than binary queries do.
 
         Args:
             embeddings1: (n, d), or one vector (d,).
             embeddings2: (m, d), or one vector (d,).
-            precision: The `precision` that int8 or uint8 vectors were encoded with. It is required
-                for binary vectors, and for vectors cut by `truncate_dim`.
+            precision: The `precision` that vectors were encoded with. Required for binary vectors
+                and for quantized vectors cut by `truncate_dim`.
 
         Raises:
             TmdeError: The vectors differ in width, or `precision` is required.
@@ -1151,12 +1140,12 @@ class DocumentEmbedder(SentenceTransformer):
     def similarity_pairwise(
         self, embeddings1: Embeddings, embeddings2: Embeddings, *, precision: str | None = None
     ) -> torch.Tensor:
-        """Return the similarity of the vectors at the same position in two lists, (n,).
+        """Return the similarity of vectors at the same position in two lists, (n,).
 
         Args:
             embeddings1: (n, d).
             embeddings2: (n, d).
-            precision: The `precision` of quantized vectors, see `similarity`.
+            precision: See `similarity`.
 
         Raises:
             TmdeError: The vectors differ in width or number, or `precision` is required.
@@ -1185,16 +1174,15 @@ class DocumentEmbedder(SentenceTransformer):
         same vectors. A `max_seq_length` below the tokenizer's limit is stored in the tokenizer.
         Settings for long documents are not stored: pass them to `from_pretrained` again.
 
-        The card of a model loaded from a folder or the Hub is copied with its license. After
-        `SentenceTransformerTrainer`, the card is a new one of sentence-transformers with that
-        license.
+        A loaded model's card is copied with its license. After `SentenceTransformerTrainer`,
+        sentence-transformers writes a new card with that license.
 
         Args:
-            path: The folder, created if missing. Files of an earlier save are replaced.
+            path: The folder. Files of an earlier save are replaced.
             model_name: The name of the model in a new card.
             create_model_card: Whether to copy or write a card.
             train_datasets: Not used.
-            safe_serialization: Not used: weights are always saved as safetensors.
+            safe_serialization: Not used.
 
         Raises:
             TmdeError: The path is a file.
@@ -1261,16 +1249,16 @@ class DocumentEmbedder(SentenceTransformer):
     ) -> Iterator[np.ndarray | torch.Tensor]:
         """Embed a stream of texts in constant memory, chunk by chunk.
 
-        If texts were truncated, one warning follows at the end.
+        A single warning at the end counts truncated texts.
 
         Args:
-            texts: The texts, in any number.
+            texts: Any number of texts.
             chunk_size: The number of texts to read at once.
             convert_to_tensor: Yield tensors instead of numpy arrays.
             total: The number of texts, if known, for the progress bar.
-            language: One language code for all texts, or an iterable with one code per text.
-            show_progress_bar: Whether to show progress, see `encode`.
-            options: Further arguments of `encode`, such as `batch_tokens` and `normalize`.
+            language: One language code, or an iterable with one code per text.
+            show_progress_bar: See `encode`.
+            options: More arguments for `encode`.
 
         Yields:
             The vectors of at most `chunk_size` texts, in order.
@@ -1314,22 +1302,22 @@ class DocumentEmbedder(SentenceTransformer):
         show_progress_bar: bool | None = None,
         **options: Unpack[VectorOptions],
     ) -> Generator[EncodeOutput, None, None]:
-        """Embed a stream as `encode_iter` does, with a report on each chunk.
+        """Embed a stream like `encode_iter`, with a report on each chunk.
 
         Args:
-            texts: The texts, in any number.
-            chunk_size: The number of texts to read at once.
-            convert_to_tensor: Yield tensors instead of numpy arrays.
-            total: The number of texts, if known, for the progress bar.
-            language: One language code for all texts, or an iterable with one code per text.
-            show_progress_bar: Whether to show progress, see `encode`.
-            options: Further arguments of `encode`, such as `batch_tokens` and `normalize`.
+            texts: See `encode_iter`.
+            chunk_size: See `encode_iter`.
+            convert_to_tensor: See `encode_iter`.
+            total: See `encode_iter`.
+            language: See `encode_iter`.
+            show_progress_bar: See `encode`.
+            options: More arguments for `encode`.
 
         Yields:
-            The vectors (texts, d) of a chunk and the report on it.
+            The vectors (texts, d) and the report of a chunk.
 
         Raises:
-            TypeError: `texts` is one string, or a text is not a string.
+            TypeError: As for `encode_iter`.
             TmdeError: As for `encode`.
         """
         if isinstance(texts, str):

@@ -27,28 +27,23 @@ _NUM_FOLDS = 5
 class SentenceDensity:
     """Weight sentences by rarity: `b / (b + P(s))` (Gong et al., 2021, eq. 3).
 
-    P is a kernel density of the sentence vectors. A sentence of mean density weighs 1/3, a sentence
-    without neighbors 1, and boilerplate nearly 0. As in section 10.2 of the paper, a principal
-    component analysis reduces the vectors to 16 dimensions, the kernel is a tophat (the density
-    counts neighbors within the bandwidth), 5-fold cross-validation chooses the bandwidth, and b is
-    half the mean density of the fitted sentences.
+    P is a kernel density of the sentence vectors, reduced to 16 dimensions by principal component
+    analysis; b is half the mean density of the fitted sentences (section 10.2). A sentence of mean
+    density weighs 1/3, a sentence without neighbors 1, and boilerplate nearly 0.
 
-    Cross-validation differs from the paper in two ways. A tophat gives a sentence without neighbors
-    no density, and one such sentence would rule out every bandwidth except the widest. Therefore
-    the bandwidth is chosen for a Gaussian and converted by the ratio of the two kernels' canonical
-    bandwidths (Marron and Nolan, 1988), 3.95 in 16 dimensions. Second, the likelihood of repeated
-    sentences grows without limit as the bandwidth falls. Therefore only 20 bandwidths are tried:
-    from the lower decile of the distances to the nearest different sentence, up to the median of
-    all distances (for a Gaussian, divided by the square root of the dimensions).
+    5-fold cross-validation chooses the bandwidth. A tophat would give a sentence without neighbors
+    no density, so the bandwidth is chosen for a Gaussian and converted by the ratio of the kernels'
+    canonical bandwidths (Marron and Nolan, 1988), 3.95 in 16 dimensions. 20 bandwidths are tried:
+    from the lower decile of the distances to the nearest different sentence up to the median of all
+    distances (for a Gaussian, divided by the square root of the dimensions).
 
     Args:
-        components: The number of dimensions after the principal component analysis; fewer if there
-            are fewer dimensions or sentences.
-        kernel: `"tophat"` or `"gaussian"`.
-        bandwidth: The radius of the tophat or the standard deviation of the Gaussian, in the units
-            of the vectors. None chooses it by cross-validation.
-        sample: The number of randomly drawn sentences to fit to. `weights` takes longer the more
-            there are.
+        components: The number of dimensions after the principal component analysis, if there are as
+            many dimensions and sentences.
+        kernel: `"tophat"`, which counts neighbors within the bandwidth, or `"gaussian"`.
+        bandwidth: The tophat's radius or the Gaussian's standard deviation. None chooses it by
+            cross-validation.
+        sample: The number of random sentences to fit to. More make `weights` slower.
         seed: The seed of the sample and of the folds.
 
     Attributes:
@@ -93,8 +88,7 @@ class SentenceDensity:
             This object.
 
         Raises:
-            ValueError: The vectors have another shape, there are fewer than two, or a number is
-                not finite.
+            ValueError: The shape is wrong, or a number is not finite.
         """
         from sklearn.decomposition import PCA  # Importing it takes a second.
 
@@ -144,7 +138,7 @@ class SentenceDensity:
         return projected
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one file of arrays (numpy's .npz, without pickle), complete or not at all."""
+        """Write all arrays to one .npz file, complete or not at all."""
         path = Path(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         arrays: dict[str, Any] = self.to_arrays()
@@ -157,8 +151,8 @@ class SentenceDensity:
         """Read a density that `save` wrote.
 
         Raises:
-            OSError: There is no such file.
-            TmdeError: The file holds something else.
+            OSError: The file does not exist.
+            TmdeError: The file is not a density.
         """
         try:
             with np.load(path, allow_pickle=False) as file:

@@ -22,8 +22,7 @@ _LINE_BLOCK = 4096
 def split_sentences(text: str, language: str | None = None) -> list[str]:
     """Split a document into sentences with the library `sentencex`.
 
-    Line breaks end a sentence, because they separate paragraphs, headings and list items. Unwrap
-    text that is wrapped at a fixed width first.
+    Line breaks end a sentence. Unwrap text of fixed width first.
 
     Args:
         text: A document of any length.
@@ -32,7 +31,7 @@ def split_sentences(text: str, language: str | None = None) -> list[str]:
             Spanish, French and Italian agree, so neither "z. B." nor "M. Dupont" is split.
 
     Returns:
-        The sentences in order, stripped of surrounding white space. No other character is lost.
+        The sentences in order, without surrounding white space. No other character is lost.
     """
     languages = SPLITTER_LANGUAGES if language is None else (language,)
     sentences = []

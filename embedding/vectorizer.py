@@ -36,23 +36,21 @@ __all__ = ["TmdeVectorizer"]
 class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Embed texts as a step of a scikit-learn `Pipeline`.
 
-    It replaces `TfidfVectorizer` and takes the same texts. It learns nothing from them, so `fit` is
-    optional. The model is loaded at first use and shared by copies with the same settings. A pickle
-    stores the name of the model, not its weights.
+    It replaces `TfidfVectorizer` and takes the same texts. It learns nothing, so `fit` is optional.
+    The model is loaded at first use and shared by copies with the same settings. A pickle stores
+    the model's name, not its weights.
 
     Args:
-        model: A folder, a Hub id or the name of a packaged model. Default: the default model of the
-            package.
+        model: A folder, a Hub id or a packaged model's name.
         pooling: `"cls"` or `"mean"`. Default: the model's pooling.
-        long_documents: What to do with long texts: `"truncate"`, `"chunk"`, `"sentences"`,
-            `"punctuation"` or `"words"`, see `DocumentEmbedder`.
-        batch_size: The largest number of texts in a batch. Default: batches are sized in tokens.
+        long_documents: How to handle long texts, see `DocumentEmbedder`.
+        batch_size: The maximum number of texts in a batch. Default: batches are sized in tokens.
         max_length: The longest input in tokens. Default: the model's limit.
         prompt: Text to put before every text. Default: the model's prompt.
         normalize: Whether to scale each vector to length 1.
         device: The device. Default: cuda, otherwise mps, otherwise cpu.
-        truncate_dim: Keep this many leading numbers of each vector; for models trained for it
-            (Matryoshka embeddings).
+        truncate_dim: Keep only the first `truncate_dim` elements of each vector; for models trained
+            for it (Matryoshka embeddings).
 
     Example:
         ```python
@@ -90,7 +88,7 @@ class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.truncate_dim = truncate_dim
 
     def fit(self, X: Iterable[str], y: object = None) -> TmdeVectorizer:
-        """Load the model, so that wrong settings fail early. Nothing is learned.
+        """Load the model, so that wrong settings fail early.
 
         Args:
             X: The texts.
@@ -104,10 +102,10 @@ class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self
 
     def transform(self, X: Iterable[str]) -> np.ndarray:
-        """Return the vectors of texts, (n, d) float32; d is `truncate_dim` if it is set.
+        """Return the vectors of texts, (n, d) float32.
 
         Args:
-            X: n strings: a list, an array, a column of a table, or any other iterable.
+            X: Any iterable of n strings, such as a list or a table column.
 
         Raises:
             TypeError: A text is not a string.

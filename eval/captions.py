@@ -61,26 +61,24 @@ def evaluate_captions(
     """Measure how well captions find images and images find captions (Conneau, 2019).
 
     A ranking loss trains two linear maps, of caption vectors and of image features. The epoch with
-    the best sum of recalls on dev is tested. Test images are searched in folds of exactly 1,000, in
-    order; those after the last full fold are left out, and fewer than 1,000 images are one fold. An
-    image counts as found if any of its captions is. A wrong candidate that ties with the right one
-    ranks before it.
+    the best sum of recalls on dev is tested. Test images are searched in folds of 1,000, in order;
+    images after the last full fold are left out, and fewer than 1,000 form one fold. Finding any
+    caption of an image counts. A wrong candidate that ties with the right one ranks before it.
 
     Args:
         data: Captions and features of images.
-        system: The system that embeds captions; it may be fitted on those of train. Sparse vectors
-            are reduced to 300 dimensions by a singular value decomposition of the train captions.
-        settings: How the maps are trained; None for SentEval's settings.
-        seeds: The seeds; one training run each.
+        system: The system that embeds captions; it may be fitted to train captions. Sparse vectors
+            are reduced to 300 dimensions by singular value decomposition.
+        settings: How the maps are trained. Default: SentEval's settings.
+        seeds: The seeds of the training runs.
         progress: A function called with a line of text before each epoch.
 
     Returns:
-        Two cells, from `captions` to `images` and back. `value` is recall at 1. `ids` are those of
-        the images, because captions of one image are not independent and are resampled together.
-        `extra` contains `recall_at_5`, `recall_at_10`, `median_rank` (the mean over folds and seeds
-        of a fold's median rank, rounded down), `dev` (the mean of the six recalls on dev), `size`
-        (queries), `candidates` (in the largest fold) and `images_left_out` (test images after the
-        last full fold).
+        Two cells, from `captions` to `images` and back. `value` is recall at 1. `ids` are image
+        ids, because the captions of an image are resampled together. `extra` contains
+        `recall_at_5`, `recall_at_10`, `median_rank` (of a fold, rounded down, averaged over folds
+        and seeds), `dev` (the mean of the six recalls on dev), `size` (queries), `candidates` (in
+        the largest fold) and `images_left_out`.
 
     Raises:
         TmdeError: A vector is not finite.

@@ -116,33 +116,32 @@ def evaluate_classification(
 ) -> list[Cell]:
     """Measure classification accuracy for every source and target language.
 
-    Each classifier is trained on train splits and tuned on dev splits before the labels of a test
-    split are read. A representation that needs fitting is fitted on the train texts.
+    Classifiers are trained on train splits and tuned on dev splits before any label of a test split
+    is read. A representation that needs fitting is fitted to the train texts.
 
     Args:
-        data: The splits `train`, `dev` and `test_split` of each language; `dev` where the protocol
-            tunes on it. Or one split `all`, for ten-fold cross-validation in each language.
+        data: The splits `train`, `test_split` and, where the protocol tunes on it, `dev` of each
+            language. Or one split `all`, for ten-fold cross-validation in each language.
         system: The system to evaluate. Pairs of texts become [u, v, |u - v|, u * v].
         head: The classifier: a name in `tmde.eval.heads.HEADS`, or a head.
         protocol: How classifiers are trained and tuned, see `plan_protocol`.
         train_languages: The training languages; None for all.
         test_languages: The test languages; None for all.
-        test_split: The name of the split to test on.
-        seeds: The seeds; one run each. A deterministic head runs only for the first.
-        progress: A function called with a line of text on the next step.
+        test_split: The split to test on.
+        seeds: The seeds; a deterministic head uses only the first.
+        progress: A function called with a line of text before each step.
 
     Returns:
         Cells in the order of the languages. `value` is the accuracy, and `outcomes` the share of
-        seeds in which each item is right. `extra` contains `macro_f1` (averaged over seeds; the
-        mean over classes in the test labels or predictions), `majority` (the accuracy of always
-        predicting the most frequent training class; of equally frequent ones, the first in the
-        alphabet), `dev` (the accuracy on the dev set used for tuning, averaged over seeds) and
-        `size` (test items). `chance` is 1 / number of training classes.
+        seeds in which each item is right. `extra` contains `macro_f1` (averaged over seeds, over
+        the classes in test labels or predictions), `majority` (the accuracy of the most frequent
+        training class; ties go to the alphabetically first), `dev` (the accuracy on the dev set,
+        averaged over seeds) and `size` (test items). `chance` is 1 / number of training classes.
 
     Raises:
         TaskError: A language or split is missing, a train set has one class, or a dev or test label
             is not in the train set.
-        TmdeError: Unknown head or protocol.
+        TmdeError: The head or protocol is unknown.
     """
     if isinstance(head, str):
         head = get_head(head)

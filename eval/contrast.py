@@ -18,20 +18,18 @@ from tmde.eval.tasks import ContrastData, TaskError
 def evaluate_contrast(data: ContrastData, system: System) -> list[Cell]:
     """Measure how often a system picks the right sentence of a minimal pair.
 
-    For each ordered language pair, each of the two source sentences of an item chooses, by cosine,
-    between the two target sentences. Cosines that differ by less than `unit_rows.TIE` (1e-6, on
-    vectors of length 1) are a tie and count as half a right choice: in float32, a sum of word
-    vectors differs that much with the order of summation. A system that gives both sentences of an
-    item the same vector thus scores exactly 50 %.
+    For each ordered language pair, both source sentences of an item choose, by cosine, between the
+    two target sentences. Cosines within `unit_rows.TIE` (1e-6) are a tie and count as half a right
+    choice, so a system that does not distinguish the sentences scores exactly 50 %.
 
     Args:
         data: Minimal pairs; all languages have all items.
-        system: The system to evaluate; it may be fitted on all texts of both languages.
+        system: The system to evaluate; it may be fitted to all texts of both languages.
 
     Returns:
         One cell per language pair. `outcomes` is the mean of each item's two choices (0, 0.5 or 1;
-        quarters with ties), without items of `data.controls`. `extra` contains the accuracy on each
-        group as `accuracy_of_<group>` (`control_<group>` for a control), `ties` (share of the
+        quarters with ties), without the items of `data.controls`. `extra` contains the accuracy of
+        each group as `accuracy_of_<group>` (`control_<group>` for a control), `ties` (share of
         choices) and `size` (items).
 
     Raises:

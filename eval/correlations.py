@@ -86,22 +86,21 @@ def correlate_tasks(
 ) -> TaskCorrelations:
     """Correlate probing results with the results of other tasks, over systems.
 
-    The result of a task is the mean over its cells. Baselines without vectors of a fixed length,
-    such as TF-IDF, are left out. Results that occur in several evaluations count once.
+    The result of a task is the mean over its cells. Baselines without vectors of fixed length, such
+    as TF-IDF, are left out. Repeated results count once.
 
     Args:
         results: The results of several systems on the same tasks.
         method: `spearman` for rank correlations, as in Conneau (2019), or `pearson`.
-        seed: The seed of the permutations. Up to eight systems, all permutations are used.
+        seed: The seed of the permutations. With up to eight systems, all permutations are used.
         tasks: The tasks and groups of tasks to correlate; None for all.
 
     Returns:
         The correlations over the systems evaluated on all tasks.
 
     Raises:
-        TmdeError: A task is in none of the results; there is no probing task or no other one; fewer
-            than four systems have all tasks; or results of one task or one system don't belong
-            together.
+        TmdeError: A task has no results, there is no probing task or no other one, fewer than four
+            systems have all tasks, or results of a task or system don't belong together.
     """
     if tasks is not None:
         results = _select_tasks(results, tasks)

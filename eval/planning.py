@@ -122,19 +122,17 @@ def plan_tasks(
     """Find the data of tasks.
 
     Args:
-        specs: Each is `NAME`, `NAME=SOURCE` (a file, folder or Hub id) or `all`. `NAME` may be a
-            key of `GROUPS`. `all` runs every task whose files are in `folder`, and the built-in
-            sample.
-        folder: Where to look for the tasks' files by their usual names. Other tasks come from the
-            Hub.
-        options: Further arguments of a task's `load`, by the name of the task.
+        specs: `NAME`, `NAME=SOURCE` (a file, folder or Hub id) or `all`. `NAME` may be a key of
+            `GROUPS`. `all` runs the built-in sample and every task whose files are in `folder`.
+        folder: The folder of task files with their usual names. Other tasks come from the Hub.
+        options: Arguments for a task's `load`, by task name.
 
     Returns:
         The tasks in the order of `specs`.
 
     Raises:
         TaskError: A task is unknown, the folder is missing, two sources have the same name, or
-            there are options for a task that is not run.
+            options are for a task that does not run.
     """
     if folder is not None and not Path(folder).is_dir():
         raise TaskError(

@@ -25,30 +25,30 @@ def evaluate_questions(
 ) -> list[Cell]:
     """Measure how often the paragraph that answers a question ranks first.
 
-    Questions of each language search the paragraphs of their own language and of every other. The
-    candidates are the distinct paragraphs of a language. A paragraph that ties with t others for
-    first place counts 1 / (t + 1) (see [`~tmde.documents.ranks.TiedRanks`]).
+    Questions of each language search the distinct paragraphs of every language, including their
+    own. A paragraph that ties with t others for first place counts 1 / (t + 1) (see
+    [`~tmde.documents.ranks.TiedRanks`]).
 
     Args:
         data: Questions and paragraphs.
         system: The system to evaluate, with questions as queries and paragraphs as documents; it
-            may be fitted on the questions of one language and the paragraphs of the other.
-        scoring: The score: `cosine`, or a margin, `ratio` or `distance`.
+            may be fitted to the questions and paragraphs of a pair.
+        scoring: `cosine`, or a margin, `ratio` or `distance`.
         k: The number of neighbors of a margin.
-        max_queries: The number of randomly drawn questions per language; None for all.
+        max_queries: The number of random questions per language; None for all.
         seed: The seed of the draw.
         progress: A function called with a line of text before each pair.
 
     Returns:
         One cell per pair of question and paragraph language that has a question with its paragraph
-        and a second paragraph. `value` is precision at 1. `ids` are those of the paragraphs,
-        because questions about one paragraph are not independent and are resampled together.
-        `extra` contains `mrr`, `recall_at_10`, `size` (questions), `candidates` and `unanswered`
-        (questions whose paragraph the other language lacks).
+        and a second paragraph. `value` is precision at 1. `ids` are paragraph ids, because the
+        questions about a paragraph are resampled together. `extra` contains `mrr`, `recall_at_10`,
+        `size` (questions), `candidates` and `unanswered` (questions whose paragraph the other
+        language lacks).
 
     Raises:
-        TaskError: No pair of languages has such a question.
-        TmdeError: Unknown scoring; `k` below 1; vectors that are not finite.
+        TaskError: No language pair has such a question.
+        TmdeError: The scoring is unknown, `k` is below 1, or a vector is not finite.
     """
     cells = []
     for source, target in itertools.product(data.languages, repeat=2):

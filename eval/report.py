@@ -86,11 +86,7 @@ class SectionTexts:
 
 
 def markdown_report(results: Sequence[TaskResult]) -> str:
-    """Return a report in Markdown with one section per task.
-
-    A section contains scores and baselines, provenance, further measures, a matrix of all cells per
-    system, and the protocol.
-    """
+    """Return a report in Markdown with one section per task."""
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )

@@ -494,18 +494,17 @@ def _hub_measures(metric: Metric, column: SummaryColumn) -> Iterator[tuple[str, 
 
 
 def write_results(folder: str | Path, results: Iterable[TaskResult], info: dict[str, Any]) -> None:
-    """Write `eval.json` and `outcomes.npz`, replacing those of an earlier evaluation.
+    """Write or replace `eval.json` and `outcomes.npz`.
 
-    Besides the results, `eval.json` contains the columns of the report's summary table and the
-    `model-index` entries of a model card, so that a card can be filled without outcomes.
+    `eval.json` also contains the summary table and the `model-index` entries of a model card.
 
     Args:
-        folder: The folder to write to, created if it is missing.
+        folder: The folder, created if missing.
         results: The results.
         info: More keys for the top of `eval.json`, such as the command and its options.
 
     Raises:
-        TypeError: `info`, `settings` or `data` hold something that JSON cannot.
+        TypeError: `info`, `settings` or `data` contain something that is not JSON.
     """
     arrays = _Arrays()
     records = [_record_of_result(result, arrays) for result in results]
@@ -529,7 +528,7 @@ def read_results(folder: str | Path) -> list[TaskResult]:
         folder: The folder of an evaluation.
 
     Raises:
-        TmdeError: There is no evaluation, or its outcomes are missing, damaged or of another run.
+        TmdeError: There is no evaluation, or its outcomes are missing, damaged or from another run.
     """
     folder = Path(folder)
     for name in (EVAL_NAME, OUTCOMES_NAME):

@@ -112,29 +112,27 @@ def evaluate_retrieval(
     The pool of a language pair is the set of rows that have both languages and repeat no text. Its
     source texts are the queries, its target texts the candidates. A translation that ties with t
     other candidates for first place counts 1 / (t + 1) (see [`~tmde.documents.ranks.TiedRanks`]).
-    Each text is embedded once.
 
     Args:
         data: Aligned texts. With `lawdr`, an embedder represents them by LAWDR.
-        system: The system to evaluate; it may be fitted on both sides of a pair's pool.
-        scoring: The score: `cosine`, or a margin, `ratio` or `distance`.
+        system: The system to evaluate; it may be fitted to both sides of a pair's pool.
+        scoring: `cosine`, or a margin, `ratio` or `distance`.
         margin: The score of the error rate (xsim; Artetxe and Schwenk, 2019, arXiv 1811.01136).
         k: The number of neighbors of a margin.
-        max_queries: The number of randomly drawn queries per pair; all targets stay candidates.
-            With 2,000 and a pool of 200,000, this is the XSR protocol of Mao et al. (2021). None
-            uses all rows.
+        max_queries: The number of random queries per pair; all targets stay candidates. 2,000 with
+            a pool of 200,000 is the XSR protocol of Mao et al. (2021). None uses all rows.
         seed: The seed of the draw.
         progress: A function called with a line of text before each pair.
 
     Returns:
         One cell per language pair with at least two rows. `value` is precision at 1. `extra`
         contains `mrr` and `recall_at_10` by `scoring`, `error_rate` and `precision_at_1_margin` by
-        `margin`, `size` (queries), `candidates`, `left_out` (rows that repeat a text of an earlier
-        row) and, with LAWDR, `debiased_rank` (directions removed).
+        `margin`, `size` (queries), `candidates`, `left_out` (rows that repeat an earlier text) and,
+        with LAWDR, `debiased_rank` (directions removed).
 
     Raises:
         TaskError: No pair has two rows.
-        TmdeError: Unknown scoring or margin; `k` below 1; vectors that are not finite.
+        TmdeError: The scoring or margin is unknown, `k` is below 1, or a vector is not finite.
     """
     system = with_lawdr(system, data.lawdr, data.texts)
     cells = []

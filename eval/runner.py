@@ -49,22 +49,21 @@ def _no_progress(text: str) -> None:
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """Options that affect the numbers.
+    """Options that affect the scores.
 
     Args:
-        protocol: How classifiers are trained and tuned: `zero-shot`, `targeted` or `leave-one-out`,
-            see `evaluate_classification`.
-        head: The classifier; None for the task's.
-        train_languages: The languages of the labeled training texts; None for all. `("en",)` is
-            Evaluation I of Li (2021), None is Evaluation II.
-        test_languages: The languages of the test texts; None for all.
+        protocol: `zero-shot`, `targeted` or `leave-one-out`, see `evaluate_classification`.
+        head: The classifier. Default: the task's.
+        train_languages: The training languages; None for all. `("en",)` is Evaluation I of Li
+            (2021), None is Evaluation II.
+        test_languages: The test languages; None for all.
         seeds: The number of seeds, for heads that are random.
-        folds: Also run the ten folds of Li (2021, section 4.6). They need the zero-shot protocol,
+        folds: Also run the ten folds of Li (2021, section 4.6). Requires the zero-shot protocol,
             all languages, and a system other than TF-IDF.
-        scoring: The score of retrieval, see `evaluate_retrieval`.
+        scoring: The retrieval score, see `evaluate_retrieval`.
         margin: The margin of the retrieval error rate.
         k: The number of neighbors of a margin.
-        max_queries: The number of retrieval queries; None for the task's, or for all rows.
+        max_queries: The number of retrieval queries. Default: the task's, or all rows.
         samples: The number of bootstrap samples for intervals.
         seed: The seed of folds, intervals and heads.
     """
@@ -112,13 +111,13 @@ def evaluate(
     Args:
         tasks: The tasks with their data.
         systems: The systems to evaluate.
-        options: The options that affect the numbers.
-        cache_folder: The folder that caches results. A result of the same system, data, options and
-            code is read from there. None measures everything.
+        options: The options that affect the scores.
+        cache_folder: The folder that caches results of the same system, data, options and code.
+            None caches nothing.
         progress: A function called with a line of text before each step.
 
     Raises:
-        ValueError: The data are wrong, or some vectors are not finite.
+        ValueError: The data are invalid, or a vector is not finite.
     """
     for task, system in itertools.product(tasks, systems):
         # The fingerprint is read after this: the model may have been trained since the last task.

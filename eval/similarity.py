@@ -78,19 +78,17 @@ def evaluate_similarity(data: SimilarityData, system: System) -> list[Cell]:
     """Measure Spearman's rank correlation of gold similarities with cosines or predicted scores.
 
     Args:
-        data: Pairs of texts by language pair. With `supervised` pairs, a regression trained on them
-            predicts the scores.
-        system: The system to evaluate; it may be fitted on all texts of a language pair.
+        data: Pairs of texts by language pair. A regression trained on `supervised` pairs, if there
+            are any, predicts the scores.
+        system: The system to evaluate; it may be fitted to all texts of a language pair.
 
     Returns:
         One cell per language pair. `value` is Spearman's correlation, `outcomes` (n, 2) the gold
-        score and the cosine or predicted score of each pair, and `extra` contains `pearson` and
-        `size`. If all cosines of a system are equal, the value is 0, `pearson` is missing, and
-        `constant` is 1.
+        and predicted score of each pair, and `extra` contains `pearson` and `size`. If all cosines
+        are equal, the value is 0, `pearson` is missing, and `constant` is 1.
 
     Raises:
-        TaskError: A pair of languages has fewer than three pairs of texts, or gold scores that are
-            all equal.
+        TaskError: A language pair has fewer than three pairs of texts, or equal gold scores.
     """
     cells = []
     for (first_language, second_language), pairs in data.pairs.items():

@@ -136,9 +136,9 @@ def compare(
     """Compare two systems on one task: the differences in `Same`, `Cross` and `All`.
 
     p-values come from approximate randomization (Noreen, 1989; Riezler and Maxwell, 2005): how
-    often randomly exchanging the two systems' outcomes, item by item, gives a difference at least
-    as large. For correlations, ranks are exchanged, because two systems may have different scales.
-    They are not corrected for multiple comparisons.
+    often randomly exchanging the systems' outcomes, item by item, gives at least such a difference.
+    For correlations, ranks are exchanged, because scales may differ. p-values are not corrected for
+    multiple comparisons.
 
     Args:
         a: The result of the first system.
@@ -149,7 +149,7 @@ def compare(
         each_cell: Also compare cell by cell.
 
     Raises:
-        TmdeError: The results are of different tasks, data, protocols or settings.
+        TmdeError: The results differ in task, data, protocol or settings.
     """
     _check_comparable(a, b)
     groups = group_cells(a.cells)

@@ -121,15 +121,14 @@ class _Counts:
 
 
 class EmbeddingSystem:
-    """A `DocumentEmbedder` that keeps its vectors on disk and, during a task, in memory.
+    """A `DocumentEmbedder` that caches its vectors on disk and, during a task, in memory.
 
     Args:
         name: The name in tables.
         embedder: The loaded embedder.
-        cache: The folder that caches vectors, so that a second evaluation takes seconds:
-            `vectors/<fingerprint>/<key of the texts>.npz`. Damaged files are computed again. None
-            caches nothing on disk.
-        show_progress_bar: Whether to show progress, see `DocumentEmbedder.encode`.
+        cache: The folder for vectors, `vectors/<fingerprint>/<key of the texts>.npz`. Damaged files
+            are computed again. None caches nothing on disk.
+        show_progress_bar: See `DocumentEmbedder.encode`.
     """
 
     # The size of the vectors that stay in memory where a cache on disk has them, too.
@@ -159,10 +158,7 @@ class EmbeddingSystem:
         return model_fingerprint(self.embedder)
 
     def begin(self) -> None:
-        """Start a new task: reset counts, vectors in memory, and the fingerprint.
-
-        The model may have been trained since the last task.
-        """
+        """Start a new task, for which the model may have changed: reset all counts and caches."""
         self.__dict__.pop("fingerprint", None)
         self.texts = 0
         self.truncated = 0
@@ -174,11 +170,11 @@ class EmbeddingSystem:
         self._role_prompts: dict[str, str] = {}
 
     def warn_of_languages(self, languages: Sequence[str]) -> None:
-        """Warn of languages that the model does not know, of each once."""
+        """Warn once of each language that the model does not know."""
         self._watch.check_codes(languages)
 
     def describe(self) -> dict[str, str | int]:
-        """Return how texts become vectors, with the prompts of roles that the task has used."""
+        """Return how texts become vectors, with the prompts used by the task."""
         embedder = self.embedder
         description: dict[str, str | int] = {
             "pooling": embedder.pooling,
@@ -202,17 +198,17 @@ class EmbeddingSystem:
         role: Role = None,
         fit_language: Language = None,
     ) -> np.ndarray:
-        """Return the vectors of texts, from memory, from the cache on disk, or computed.
+        """Return the vectors of texts, from a cache or computed.
 
         Args:
             texts: n texts.
             fit_on: Not used.
-            language: The language of the texts, or of each text.
-            role: What the texts are in a search, which decides their prompt.
+            language: The language of all texts, or of each text.
+            role: The role of the texts in a search, which selects their prompt.
             fit_language: Not used.
 
         Returns:
-            A float32 matrix of shape (n, d).
+            (n, d) float32.
 
         Raises:
             TmdeError: A vector is not finite, or the model does not have the language.
@@ -321,9 +317,9 @@ class CharacterTfidf:
     """A TF-IDF baseline over character 2- to 5-grams within words.
 
     Document frequencies and the vocabulary (n-grams in at least two texts) come from the texts to
-    fit on. The vectors equal those of scikit-learn's `TfidfVectorizer(analyzer="char_wb",
+    fit on. Vectors equal those of scikit-learn's `TfidfVectorizer(analyzer="char_wb",
     ngram_range=(2, 5), sublinear_tf=True, min_df=2)`, except that n-grams are hashed to 2^22
-    columns, so that each text is counted only once for all fits.
+    columns.
 
     Args:
         name: The name in tables.
@@ -348,7 +344,7 @@ class CharacterTfidf:
         self.begin()
 
     def begin(self) -> None:
-        """Start a new task: forget the n-gram counts of the last one."""
+        """Start a new task: forget all n-gram counts."""
         self.seconds = 0.0
         self.cpu_seconds = 0.0
         self._row_of_text: dict[str, int] = {}
@@ -370,13 +366,13 @@ class CharacterTfidf:
 
         Args:
             texts: n texts.
-            fit_on: The texts that give the document frequencies and the columns.
+            fit_on: The texts that define document frequencies and columns.
             language: Not used.
             role: Not used.
             fit_language: Not used.
 
         Returns:
-            A sparse matrix of shape (n, number of n-grams in `fit_on`); rows have length 1.
+            A sparse (n, number of n-grams in `fit_on`) matrix of rows with length 1.
 
         Raises:
             TmdeError: No n-gram is in two texts of `fit_on`.

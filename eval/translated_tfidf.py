@@ -36,17 +36,16 @@ BATCH_SENTENCES = 32
 class TranslatedTfidf:
     """TF-IDF of words, after a model has translated the texts into one language.
 
-    This is NMT_bs of Li (2021, section 3.4, table 3.2), a classification baseline: a translation
-    model instead of a shared space. Texts are translated sentence by sentence with greedy search;
-    texts in the pivot language stay unchanged. The features are the 50,000 most frequent words of
-    the translated training texts.
+    This is NMT_bs of Li (2021, section 3.4, table 3.2). Texts are translated sentence by sentence
+    with greedy search; texts in the target language stay unchanged. The features are the 50,000
+    most frequent words of the translated training texts.
 
     Args:
         name: The name in tables.
         model: An encoder-decoder of this package.
         tokenizer: The model's tokenizer.
-        language: The language to translate into, one of the model's pivot languages. None takes
-            English, or the first pivot language if English is not one.
+        language: The language to translate into, one of the model's pivot languages. Default:
+            English, or else the first pivot language.
 
     Raises:
         TmdeError: The model does not translate into the language.
@@ -91,13 +90,13 @@ class TranslatedTfidf:
         Args:
             name: The name in tables.
             model: A folder or a Hub id.
-            device: Default: cuda if there is one, else cpu.
-            language: The language that texts are translated into; None as for the class.
+            device: The device. Default: cuda if there is one, else cpu.
+            language: See the class.
 
         Raises:
-            TmdeError: The model has no decoder, is none of this package, or does not translate into
-                the language.
-            OSError: There is no such model.
+            TmdeError: The model is not an encoder-decoder of this package, or does not translate
+                into the language.
+            OSError: The model does not exist.
         """
         check_model_path(os.fspath(model))
         loaded, report = AutoModelForSeq2SeqLM.from_pretrained(model, output_loading_info=True)
@@ -133,10 +132,7 @@ class TranslatedTfidf:
         return digest.hexdigest()[:16]
 
     def begin(self) -> None:
-        """Start a new task: forget translations and fingerprint.
-
-        The model may have been trained since the last task.
-        """
+        """Start a new task, for which the model may have changed: reset all caches."""
         self.__dict__.pop("fingerprint", None)
         self.texts = 0
         self.truncated = 0
@@ -165,17 +161,16 @@ class TranslatedTfidf:
 
         Args:
             texts: n texts.
-            fit_on: The texts that give the words and their document frequencies.
-            language: The language of the texts, or of each text.
+            fit_on: The texts that define words and document frequencies.
+            language: The language of all texts, or of each text.
             role: Not used.
-            fit_language: The language of `fit_on`, or of each of its texts.
+            fit_language: The language of all of `fit_on`, or of each text.
 
         Returns:
-            A sparse float32 matrix of shape (n, words); rows have length 1, or 0 if no word is
-            known.
+            A sparse float32 (n, words) matrix; rows have length 1, or 0 if no word is known.
 
         Raises:
-            TaskError: The task is no classification, so it does not say the languages.
+            TaskError: The task is not a classification, so languages are unknown.
             TmdeError: The model does not have a language, or the translations have no words.
         """
         if language is None or fit_language is None:

@@ -16,13 +16,11 @@ __all__ = ["TranslationCollator"]
 class TranslationCollator(DataCollatorForSeq2Seq):
     """Batch parallel text for transformers' `Seq2SeqTrainer`.
 
-    It is a `DataCollatorForSeq2Seq` that handles target languages: a column `target_language` may
-    contain codes, which become positions in `config.languages`. A model with one pivot language
-    needs no such column.
+    This `DataCollatorForSeq2Seq` turns the language codes of a column `target_language` into
+    positions in `config.languages`. A model with one pivot language needs no such column.
 
-    It also removes the `<s>` that `tokenizer(text_target=...)` writes before a target. Decoders of
-    this package never predict it, so it must not count in the loss or in the number of targets that
-    `Trainer` divides by.
+    It also removes the leading `<s>` of `tokenizer(text_target=...)`, which decoders of this
+    package never predict and which must not count as a target.
 
     Example:
         ```python

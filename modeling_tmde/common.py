@@ -35,9 +35,9 @@ __all__ = [
 
 
 class TmdeError(ValueError):
-    """An error that the user can fix, such as a wrong argument or wrong data.
+    """An error that the user can fix, such as an invalid argument.
 
-    The `tmde` command prints it as one sentence, without a traceback.
+    The `tmde` command prints it without a traceback.
 
     Example:
         ```python
@@ -72,7 +72,7 @@ class EmbedderConfig(PreTrainedConfig):
     r"""Base class of all configurations.
 
     Args:
-        languages: The language codes. The position of a code in this list is its language id.
+        languages: The language codes. The position of a code is its language id.
         pivot_languages: The languages that the decoder learns to translate into; a subset of
             `languages`.
         bos_token_id: The id of `<s>`.
@@ -80,7 +80,7 @@ class EmbedderConfig(PreTrainedConfig):
         eos_token_id: The id of `</s>`, or several ids.
 
     Raises:
-        ValueError: If a language is listed twice, or a pivot language is not in `languages`.
+        ValueError: A language is listed twice, or a pivot language is not in `languages`.
     """
 
     languages: tuple[str, ...] | list[str] = ("de", "en", "es", "fr", "it")
@@ -141,8 +141,8 @@ class TmdeOutputProjection(nn.Linear):
 class EmbedderPreTrainedModel(PreTrainedModel):
     """Base class of all models.
 
-    Every encoder's `forward` takes `input_ids` and `attention_mask` first, and accepts
-    `pooled_only`, with which it may skip all states except the embedding.
+    An encoder's `forward` takes `input_ids` and `attention_mask` first. With `pooled_only`, it may
+    skip all states except the embedding.
 
     Attributes:
         needs_language_ids: Whether the encoder needs the language of every text.

@@ -37,49 +37,46 @@ class AdaptedConfig(EmbedderConfig):
     `num_attention_heads`) come from the encoder. Setting one changes `encoder_config`.
 
     Args:
-        encoder_config: The configuration of the encoder, any text encoder of transformers. A
-            dictionary names it by `model_type`.
-        pooling: How encoder outputs become the embedding P. `"cls"` takes the first output,
-            `"mean"` averages over the tokens of the text. Use `"mean"` for encoders whose first
-            output was not trained (XLM-R, ModernBERT, DistilBERT) or belongs to a word (T5), and
-            `"cls"` for embedders that were trained with it.
+        encoder_config: The configuration of any text encoder of transformers, or a dictionary with
+            its `model_type`.
+        pooling: How encoder outputs become the embedding P: `"cls"` takes the first output,
+            `"mean"` averages over the tokens. Use `"mean"` for encoders whose first output was not
+            trained (XLM-R, ModernBERT, DistilBERT) or belongs to a word (T5), and `"cls"` for
+            embedders trained with it.
         projection: Whether to multiply P by a fixed matrix, such as a rotation to principal
             components.
         normalize: Whether to scale P to length 1.
-        prompt: The text that the model itself puts before every text, such as "query: " for E5, so
-            that callers can't forget it. Decoder texts get none.
+        prompt: The text that the model itself puts before every text, such as "query: " for E5.
+            Decoder texts get none.
         prompt_ids: The token ids of the prompt.
         reads_bos: Whether the encoder's tokenizer starts every text with `bos_token_id`. If not
             (T5), only the decoder's texts start with it.
-        bag_residual: The length of a second summand of P, a bag of the text's tokens ([`BagModel`])
-            with its own table; 0 for none. The bag is not trained and, in training mode, not added:
-            otherwise the layers learn to correct it and lose what they know about similarity.
+        bag_residual: The length of a bag of the text's tokens ([`BagModel`]) that is added to P; 0
+            for none. The bag is not trained and, in training mode, not added: otherwise the layers
+            learn to correct it.
         sublinear_counts: Whether a token that occurs n times counts sqrt(n) times in that bag.
         decoder_layers: The number of layers of the translation decoder.
         decoder_attention_heads: The number of attention heads of the decoder. Default: heads of 64
             dimensions.
         decoder_ffn_dim: The inner width of the decoder's feed-forward layers. Default: four times
             the width.
-        dropout: The dropout rate of the decoder. That of the encoder is in `encoder_config`.
+        dropout: The decoder's dropout rate. The encoder's is in `encoder_config`.
         attention_dropout: The dropout rate of the decoder's attention probabilities.
-        activation_function: The name of a transformers activation, for the decoder.
-        max_position_embeddings: The longest text of encoder and decoder in tokens, special tokens
-            included. Default: the positions that the prompt leaves of the encoder's (XLM-R has 514
-            but counts from 2: 512), or 2048 if the encoder states no limit.
-        share_embeddings: Whether encoder input, decoder input and decoder output share one table,
-            which is large in a multilingual encoder. Default: true if the encoder's table is as
-            wide as its outputs.
-        decoder_embedding_scale: The factor applied to the decoder's input table, so that inputs to
-            the first layer have elements of size 1. Default: `sqrt(d_model)`, which suits a table
-            of T-MDE.
-        language_embedding_dim: The width of the target language's vector, as in [`TmdeConfig`].
-        languages: The language codes, as in [`TmdeConfig`].
-        pivot_languages: The languages that the decoder learns to translate into, as in
-            [`TmdeConfig`].
+        activation_function: The decoder's activation, by its name in transformers.
+        max_position_embeddings: The longest text in tokens, including special tokens. Default: the
+            encoder's positions without the prompt's (XLM-R has 514 but counts from 2: 512), or 2048
+            if the encoder has no limit.
+        share_embeddings: Whether encoder input, decoder input and decoder output share one table.
+            Default: true if the encoder's table is as wide as its outputs.
+        decoder_embedding_scale: The factor applied to the decoder's input table, so that inputs
+            have elements of size 1. Default: `sqrt(d_model)`, which suits a table of T-MDE.
+        language_embedding_dim: The width of the target language's vector.
+        languages: See [`TmdeConfig`].
+        pivot_languages: See [`TmdeConfig`].
 
     Raises:
-        TmdeError: Sizes do not fit together, the encoder's type is unknown, or a pivot language is
-            not among the languages.
+        TmdeError: Sizes do not match, the encoder's type is unknown, or a pivot language is not in
+            `languages`.
 
     Example:
         ```python

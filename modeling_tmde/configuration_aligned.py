@@ -32,20 +32,20 @@ PAPER_SETTINGS: dict[str, dict[str, Any]] = {
 class AlignedConfig(EmbedderConfig):
     r"""Configuration of [`AlignedModel`].
 
-    The defaults are X-BiLSTM-max of Conneau (2019, section 4.2.5).
+    The defaults are X-BiLSTM-max of Conneau (2019, section 4.2.5): a BiLSTM of 512 units per
+    direction over word vectors of 300 dimensions, with max-pooling.
 
     Args:
-        vocab_size: The number of entries of the shared vocabulary. Every encoder has its own table.
-        encoder: The kind of encoder: `"bilstm"`, as [`LaserModel`], or `"bag"`, as [`BagModel`]
+        vocab_size: The size of the shared vocabulary. Every encoder has its own table.
+        encoder: The kind of encoder: `"bilstm"` for [`LaserModel`], or `"bag"` for [`BagModel`]
             (X-CBOW).
         encoder_config: Settings of these encoders, by their names in [`LaserConfig`]
             (`embedding_dim`, `d_model`, `encoder_layers`, `unidirectional_layers`, `pooling`,
             `cell`, `attention_views`, `dropout`) or [`BagConfig`] (`d_model`, `normalize`,
-            `sublinear_counts`). Default, as in the paper: a BiLSTM of 512 units per direction over
-            word vectors of 300 dimensions with max-pooling, or the plain average of such vectors.
+            `sublinear_counts`). Default: the paper's.
         source_language: The language whose encoder the others are fitted to.
-        languages: The language codes. The position of a code in this list is its language id.
-        pivot_languages: A subset of `languages`, as for [`TmdeConfig`]. The model does not use it.
+        languages: See [`TmdeConfig`].
+        pivot_languages: Not used; a subset of `languages`.
 
     Raises:
         ValueError: The kind of encoder or one of its settings is unknown, or a language is not in

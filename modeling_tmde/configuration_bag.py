@@ -16,17 +16,16 @@ class BagConfig(EmbedderConfig):
     The defaults give 8.2 M parameters: 33 MB, or 16 MB in half precision.
 
     Args:
-        vocab_size: The number of entries of the shared vocabulary, each with one vector and one
-            weight.
+        vocab_size: The size of the shared vocabulary.
         d_model: The width of the vectors and of the document embedding.
-        normalize: Whether to scale every embedding to length 1. Otherwise it is divided by the
-            number of tokens.
+        normalize: Whether to scale every embedding to length 1 instead of dividing it by the number
+            of tokens.
         sublinear_counts: Whether a token that occurs n times in a text counts sqrt(n) times.
-        languages: The language codes. The position of a code in this list is its language id.
-        pivot_languages: A subset of `languages`, as for [`TmdeConfig`]. The model uses neither.
+        languages: Not used, see [`TmdeConfig`].
+        pivot_languages: Not used; a subset of `languages`.
 
     Raises:
-        ValueError: If a size is not positive, or a pivot language is not among the languages.
+        ValueError: A size is not positive, or a pivot language is not in `languages`.
 
     Example:
         ```python

@@ -18,35 +18,34 @@ class TmdeEncoderConfig(EmbedderConfig):
     The defaults are the lightweight encoder of Mao et al. (2021, section 4.1), 30.1 M parameters.
 
     Args:
-        vocab_size: The number of entries of the shared vocabulary.
+        vocab_size: The size of the shared vocabulary.
         d_model: The width of the encoder and of the document embedding; a multiple of the number of
             heads.
         encoder_layers: The number of layers.
-        encoder_attention_heads: The number of attention heads in each layer.
+        encoder_attention_heads: The number of attention heads per layer.
         encoder_ffn_dim: The inner width of the feed-forward networks.
-        dropout: The dropout rate of embeddings and of every residual branch.
+        dropout: The dropout rate of embeddings and residual branches.
         attention_dropout: The dropout rate of attention probabilities.
-        activation_function: The name of a transformers activation; Conneau (2019, section 4.3.5)
-            uses `"gelu"`.
+        activation_function: An activation, by its name in transformers; Conneau (2019, section
+            4.3.5) uses `"gelu"`.
         max_position_embeddings: The longest input in tokens, including `<s>` and `</s>`.
         pooling: How the embedding P is computed. `"mean"`: the mean of the final states of all
-            tokens, `<s>` and `</s>` included (Mao et al., 2021, section 3.1). `"first"`: the final
-            state of the first token (Conneau, 2019, section 4.3.4; Li, 2021, section 4.3.1, for
-            XLM-R).
+            tokens, including `<s>` and `</s>` (Mao et al., 2021, section 3.1). `"first"`: the first
+            token's final state (Conneau, 2019, section 4.3.4; Li, 2021, section 4.3.1, for XLM-R).
         position_embeddings: `"sinusoidal"` (Vaswani et al., 2017) or `"learned"` (Conneau, 2019,
             section 4.3.5).
-        prediction_head: What lies between a state and the softmax over the vocabulary. `"linear"`:
+        prediction_head: The layers between a state and the softmax over the vocabulary. `"linear"`:
             one linear layer (Mao et al., 2021, section 3.1). `"transform"`: linear, activation,
-            LayerNorm, as in BERT and XLM-R. `"none"`: nothing, as in XLM (Conneau, 2019, section
-            4.3); a decoder initialized from these layers then predicts tokens at once.
-        causal: Whether a token attends only earlier tokens, for causal language modeling (Conneau,
-            2019, section 4.3.3).
+            LayerNorm, as in BERT and XLM-R. `"none"`: none, as in XLM (Conneau, 2019, section 4.3);
+            a decoder initialized from these layers then predicts tokens at once.
+        causal: Whether a token attends only to earlier tokens, for causal language modeling
+            (Conneau, 2019, section 4.3.3).
         mask_token_id: The id of `<mask>`.
-        languages: The language codes, as for [`TmdeConfig`]. The model gets no language signal.
-        pivot_languages: A subset of `languages`.
+        languages: See [`TmdeConfig`]. The model gets no language signal.
+        pivot_languages: Not used; a subset of `languages`.
 
     Raises:
-        ValueError: A name is unknown, sizes do not fit together, or a pivot language is not in
+        ValueError: A name is unknown, sizes do not match, or a pivot language is not in
             `languages`.
 
     Example:

@@ -19,47 +19,44 @@ class LaserConfig(EmbedderConfig):
     r"""Configuration of [`LaserModel`] and [`LaserForConditionalGeneration`].
 
     The defaults are LASER_6 of Li (2021, table 4.1), 223.1 M parameters. `encoder_layers=1`
-    (LASER_1) has 191.6 M. The table prints 241 M and 209 M: a decoder that also reads its last
-    output as an input would have 17 M more, but an LSTM reads that output anyway.
+    (LASER_1) has 191.6 M. The table prints 241 M and 209 M, probably for a decoder that also reads
+    its last output as an input.
 
     The model of Yu et al. (2018) is `encoder_layers=2, unidirectional_layers=1, pooling="mean",
     decoder_hidden_size=1024, language_signal="start_token"`, with a vocabulary of 85k.
 
     Args:
-        vocab_size: The number of entries of the shared BPE vocabulary.
+        vocab_size: The size of the shared BPE vocabulary.
         d_model: The width of each encoder layer's output and of the document embedding. Even: a
-            bidirectional layer splits it between its two directions.
-        embedding_dim: The width of the token vectors of encoder and decoder.
-        encoder_layers: The number of LSTM layers of the encoder.
-        unidirectional_layers: How many of the last layers read forward only.
-        pooling: How the embedding is computed from the last layer's token states: `"max"` (LASER),
-            `"mean"` (Yu et al., 2018), `"last"` (the last state of each direction) or `"attention"`
-            (self-attention with several views; Conneau, 2019, section 3.2.2, and Yu et al., 2018,
-            table 1).
-        cell: The kind of layer: `"lstm"`, `"gru"`, `"conv"` or `"gated_conv"`. `"conv"`:
-            convolutions over three tokens; the states of every layer are pooled and concatenated,
-            and a layer is `d_model / encoder_layers` wide (HConvNet of Conneau, 2019).
-            `"gated_conv"`: gated convolutions over three tokens with residual connections, on token
-            vectors times `sqrt(embedding_dim)` plus sinusoidal positions; the last layer's states
-            are pooled (GatedConvNet of Conneau, 2019).
+            bidirectional layer splits it between its directions.
+        embedding_dim: The width of token vectors.
+        encoder_layers: The number of encoder layers.
+        unidirectional_layers: The number of last layers that read forward only.
+        pooling: How the last layer's states become the embedding: `"max"` (LASER), `"mean"` (Yu et
+            al., 2018), `"last"` (the last state of each direction) or `"attention"` (self-attention
+            with several views; Conneau, 2019, section 3.2.2, and Yu et al., 2018, table 1).
+        cell: The kind of layer: `"lstm"`, `"gru"`, `"conv"` or `"gated_conv"`. `"conv"` (HConvNet
+            of Conneau, 2019): convolutions over three tokens; the states of every layer, `d_model /
+            encoder_layers` wide, are pooled and concatenated. `"gated_conv"` (GatedConvNet of
+            Conneau, 2019): gated convolutions over three tokens with residual connections, on token
+            vectors times `sqrt(embedding_dim)` plus sinusoidal positions; the last layer is pooled.
         attention_views: The number of context vectors of `"attention"`, which are concatenated. A
             layer is `d_model / attention_views` wide.
         decoder_hidden_size: The width of the decoder, one LSTM layer.
-        language_signal: How the decoder learns the target language. `"feature"` (LASER): a vector
-            of the language is concatenated to its input at every step. `"start_token"` (Yu et al.,
-            2018): a token vector of the language replaces that of `<s>`.
+        language_signal: How the decoder gets the target language. `"feature"` (LASER): a language
+            vector is concatenated to its input at every step. `"start_token"` (Yu et al., 2018): a
+            language vector replaces that of `<s>`.
         language_embedding_dim: The width of the language vector of `"feature"`.
         dropout: The dropout rate of token vectors, between encoder layers, and of decoder outputs.
             Pooled states have none, because it would bias their maximum.
-        share_embeddings: Whether encoder input, decoder input and decoder output share one table.
-            They must then have the same width.
-        languages: The language codes. The position of a code in this list is its language id.
-        pivot_languages: The languages that the decoder learns to translate into; a subset of
-            `languages`.
+        share_embeddings: Whether encoder input, decoder input and decoder output share one table;
+            requires equal widths.
+        languages: See [`TmdeConfig`].
+        pivot_languages: See [`TmdeConfig`].
 
     Raises:
-        ValueError: A size is not positive, sizes do not fit together, a setting is unknown, a
-            language is named twice, or a pivot language is not in `languages`.
+        ValueError: Sizes do not match or are not positive, a setting is unknown, a language is
+            named twice, or a pivot language is not in `languages`.
 
     Example:
         ```python

@@ -18,24 +18,23 @@ class NtdvConfig(EmbedderConfig):
     The defaults are those of Li (2021, section 3.3 and table 3.1).
 
     Args:
-        vocab_size: The number of entries of the shared BPE vocabulary.
+        vocab_size: The size of the shared BPE vocabulary.
         embedding_dim: The width of the word vectors and of the decoders' outputs (the readout of
             Nematus).
-        d_model: The width of the encoders' states (both directions together), of the shared layers
-            and of the decoders (d_h). Even. The document embedding is `hidden_size` wide.
+        d_model: The width of the encoders' states (both directions together), the shared layers and
+            the decoders (d_h). Even. The document embedding is `hidden_size` wide.
         attention_heads: The number of heads of the shared self-attention (r), each `d_model` wide.
         shared_layers: Whether the model has the three shared layers. Without them, it is the
             translation model of the first stage, whose embedding is the mean of its encoder's
             states.
-        vector: The document embedding of the shared layers: `"sum"` of the r context vectors (eq.
-            3.3, `d_model` wide) or `"concat"` (eq. 3.4, `r * d_model` wide).
-        dropout: The dropout rate of word vectors and of the decoders' outputs.
-        languages: The language codes. The position of a code in this list is its language id. Each
-            language has its own encoder.
+        vector: The document embedding of the shared layers: the `"sum"` of the r context vectors
+            (eq. 3.3, `d_model` wide) or their `"concat"` (eq. 3.4, `r * d_model` wide).
+        dropout: The dropout rate of word vectors and decoder outputs.
+        languages: See [`TmdeConfig`]. Each language has its own encoder.
         pivot_languages: The languages that have a decoder; a subset of `languages`.
 
     Raises:
-        ValueError: Sizes do not fit together, or a pivot language is not in `languages`.
+        ValueError: Sizes do not match, or a pivot language is not in `languages`.
 
     Example:
         ```python

@@ -16,23 +16,23 @@ class TmdeConfig(EmbedderConfig):
     r"""Configuration of [`TmdeModel`] and [`TmdeForConditionalGeneration`].
 
     The defaults are the sizes of Li (2021, table 4.1): 243.9 M parameters for `bottleneck="first"`
-    and 256.5 M for `"pyramid"`. The table prints 246 M and 259 M, because it counts the queries and
-    keys of an attention over a single key.
+    and 256.5 M for `"pyramid"`. The table prints 246 M and 259 M, which include unused queries and
+    keys of the attention over a single slot.
 
     Args:
-        vocab_size: The number of entries of the shared BPE vocabulary.
+        vocab_size: The size of the shared BPE vocabulary.
         d_model: The width of encoder, decoder and document embedding (d_h in table 4.1). Even, and
             a multiple of both numbers of heads.
-        encoder_layers: The number of layers of the encoder.
-        encoder_attention_heads: The number of attention heads in each encoder layer (r).
+        encoder_layers: The number of encoder layers.
+        encoder_attention_heads: The number of attention heads per encoder layer (r).
         encoder_ffn_dim: The inner width of the encoder's feed-forward networks (d_fc).
-        decoder_layers: The number of layers of the translation decoder.
-        decoder_attention_heads: The number of attention heads in each decoder layer.
+        decoder_layers: The number of decoder layers.
+        decoder_attention_heads: The number of attention heads per decoder layer.
         decoder_ffn_dim: The inner width of the decoder's feed-forward networks.
-        dropout: The dropout rate of embeddings and of every residual branch.
-        attention_dropout: The dropout rate of attention probabilities. The bottleneck's single slot
-            has none, because dropping its one probability would drop the whole memory.
-        activation_function: The name of a transformers activation.
+        dropout: The dropout rate of embeddings and residual branches.
+        attention_dropout: The dropout rate of attention probabilities, except over the bottleneck's
+            single slot.
+        activation_function: An activation, by its name in transformers.
         max_position_embeddings: The longest input in tokens, including `<s>` and `</s>`.
         bottleneck: What the decoder sees of the encoder:
 
@@ -44,28 +44,25 @@ class TmdeConfig(EmbedderConfig):
               first.
             - `"dual"` (dbT-MDE, section 5.2): the slot, then all encoder outputs.
         pyramid_queries: The number of learned queries on the first level of the pyramid, 32 in Li
-            (2021). Each of the next two levels keeps half of the level before.
-        bottleneck_loss_weight: For `"dual"`: the share of the translation loss that is computed
-            with the slot alone. The rest uses the slot and all outputs. 1 trains the bottleneck
-            only, 0 never trains it alone.
-        bag_residual: Whether the embedding starts from a bag of the text's tokens. Instead of the
-            embedding of `<s>`, position 0 of the first layer reads `sqrt(d_model)` times the unit
-            vector along `sum_t exp(w_t) E_t`, summed over all tokens except `<s>`, `</s>` and
-            `<pad>`, with a learned weight w per token. The layers then add to this bag. Not in Li
-            (2021), hence off by default.
+            (2021). Each of the next two levels keeps half.
+        bottleneck_loss_weight: For `"dual"`: the share of the translation loss computed with the
+            slot alone. The rest uses the slot and all outputs.
+        bag_residual: Whether the embedding starts from a bag of the text's tokens: position 0 of
+            the first layer reads `sqrt(d_model)` times the unit vector along `sum_t exp(w_t) E_t`
+            instead of the embedding of `<s>`. The sum covers all tokens except `<s>`, `</s>` and
+            `<pad>`, with a learned weight w per token. Not in Li (2021).
         sublinear_counts: Whether a token that occurs n times in a text counts sqrt(n) times in this
             bag.
-        mask_token_id: The id of `<mask>`, which denoising inserts in place of tokens; None if there
-            is none.
+        mask_token_id: The id of `<mask>`, which denoising inserts; None if there is none.
         share_embeddings: Whether encoder input, decoder input and decoder output share one table.
         language_embedding_dim: The width of the target language's vector, which is concatenated to
             every slot that the decoder sees.
-        languages: The language codes. The position of a code in this list is its language id.
+        languages: The language codes. The position of a code is its language id.
         pivot_languages: The languages that the decoder learns to translate into; a subset of
             `languages`.
 
     Raises:
-        ValueError: Sizes do not fit together, or a pivot language is not in `languages`.
+        ValueError: Sizes do not match, or a pivot language is not in `languages`.
 
     Example:
         ```python

@@ -166,11 +166,10 @@ class AdaptedPreTrainedModel(TransformerPreTrainedModel):
 class AdaptedModel(AdaptedPreTrainedModel):
     """A pretrained encoder with a pooling: documents in, embeddings out.
 
-    The embedding P is the encoder's first output, or the mean of its outputs over the tokens of
-    text and prompt (`config.pooling`), without dropout. `config.projection` multiplies it by a
-    matrix, and `config.normalize` scales it to length 1. Without these two, an untrained model
-    computes the same vector as `DocumentEmbedder` does for the plain encoder with that pooling and
-    prompt.
+    The embedding P is the encoder's first output, or the mean of its outputs over text and prompt
+    (`config.pooling`). `config.projection` multiplies it by a matrix, and `config.normalize` scales
+    it to length 1. Without these two, an untrained model matches `DocumentEmbedder` on the plain
+    encoder with that pooling and prompt.
 
     Example:
         ```python
@@ -255,9 +254,9 @@ class AdaptedModel(AdaptedPreTrainedModel):
             input_ids: (batch, length), from the encoder's tokenizer.
             attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side.
                 Default: all ones. For rows that contain several texts: (batch, 1 or heads, length,
-                length), true where the row's token attends the column's token, or a term added to
-                the scores; requires `position_ids`. P is then that of the first text. Not with a
-                prompt.
+                length), true where the row's token attends to the column's token, or a term added
+                to the scores; requires `position_ids`, not possible with a prompt. P is then that
+                of the first text.
             inputs_embeds: (batch, length, width) instead of `input_ids`, if the encoder accepts
                 them.
             token_type_ids: (batch, length). Default: zeros. Ignored by encoders without token
@@ -268,21 +267,21 @@ class AdaptedModel(AdaptedPreTrainedModel):
             output_attentions: Also return the encoder's attentions.
             pooled_only: Return only P as `last_hidden_state`, (batch, 1, d_model). With
                 `pooling="cls"`, the last layer of BERT, RoBERTa and XLM-R is computed for P alone.
-            kwargs: Further arguments of the encoder; `position_ids` only without a prompt.
+            kwargs: More arguments for the encoder; `position_ids` only without a prompt.
 
         Returns:
             `pooler_output` (batch, d_model), the embedding P. `last_hidden_state` contains P at
-            position 0, so CLS pooling returns it too: with `pooling="cls"` it is (batch, length,
-            d_model), P followed by the encoder's outputs; with `"mean"` it is (batch, 1, d_model),
-            and the encoder's outputs are `hidden_states[-1]`. P is at the text's first position
-            even if padding comes first. `attentions` cover texts that start at position 0 and
-            include the prompt's tokens, which all other outputs omit.
+            position 0, even if padding comes first, so CLS pooling returns it too: with
+            `pooling="cls"` it is (batch, length, d_model), P followed by the encoder's outputs;
+            with `"mean"` it is (batch, 1, d_model), and the encoder's outputs are
+            `hidden_states[-1]`. `attentions` cover texts that start at position 0 and include the
+            prompt's tokens, which all other outputs omit.
 
         Raises:
-            TmdeError: Both or neither of `input_ids` and `inputs_embeds` are given, or the mask
-                does not fit; `inputs_embeds` are given with `bag_residual`; `position_ids` are
-                given with a prompt, or the encoder has no vector for one of them. On an
-                accelerator, the latter is checked in evaluation mode only.
+            TmdeError: Not exactly one of `input_ids` and `inputs_embeds` is given, the mask does
+                not match, `inputs_embeds` are given with `bag_residual`, `position_ids` are given
+                with a prompt, or the encoder has no vector for a position (on an accelerator,
+                checked in evaluation mode only).
         """
         position_ids = kwargs.get("position_ids")
         tokens = check_packable_inputs(
@@ -553,10 +552,8 @@ def _turn(value: Any, shifts: torch.Tensor, shape: tuple[int, int]) -> Any:
 class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel):
     """A pretrained encoder with T-MDE's translation decoder.
 
-    The decoder trains the encoder, and turns an embedding back into text.
-
-    The decoder is that of T-MDE with `bottleneck="first"`: it sees one slot, P and the target
-    language.
+    The decoder trains the encoder and turns embeddings back into text. As with
+    `bottleneck="first"`, it sees only P and the target language.
 
     Example:
         ```python

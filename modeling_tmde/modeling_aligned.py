@@ -95,8 +95,8 @@ class AlignedPreTrainedModel(TmdeRecurrentPreTrainedModel):
 class AlignedModel(AlignedPreTrainedModel):
     """One encoder per language, all of the same kind and size (X-BiLSTM, X-CBOW).
 
-    The encoder of `config.source_language` is pretrained and frozen. Each other encoder learns to
-    give a translation the same vector. They share only the vocabulary.
+    The encoder of `config.source_language` is pretrained and frozen. The others learn to give a
+    translation the same vector. They share only the vocabulary.
 
     Example:
         ```python
@@ -170,20 +170,20 @@ class AlignedModel(AlignedPreTrainedModel):
             input_ids: (batch, length).
             attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side.
                 Default: all ones.
-            inputs_embeds: Not supported, because every encoder has its own table.
-            language_ids: (batch,), positions in `config.languages`, which select the encoder of
-                each text; or (1,) for all texts.
+            inputs_embeds: Not supported.
+            language_ids: (batch,), positions in `config.languages`, which select each text's
+                encoder; or (1,) for all texts.
             language: The language code of all texts, instead of `language_ids`.
-            pooled_only: Accepted for compatibility; there are no token states to skip.
+            pooled_only: Not used.
             kwargs: Not used.
 
         Returns:
-            `pooler_output` (batch, hidden_size), the embedding. `last_hidden_state` (batch, 1,
-            hidden_size) contains it at position 0, so CLS pooling returns it too.
+            `pooler_output` (batch, hidden_size), the embedding, and `last_hidden_state` (batch, 1,
+            hidden_size), which contains it for CLS pooling.
 
         Raises:
             ValueError: `language_ids` are missing or out of range, there are no `input_ids`, or the
-                mask does not fit.
+                mask does not match.
         """
         if inputs_embeds is not None:
             raise TmdeError(

@@ -36,11 +36,8 @@ class BagPreTrainedModel(EmbedderPreTrainedModel):
 class BagModel(BagPreTrainedModel):
     """Weighted bag of subword vectors: `P = sum_t exp(w_t) E_t`, scaled to length 1.
 
-    The sum runs over the tokens t of a text. With `sublinear_counts`, n occurrences of a token
-    count sqrt(n) times.
-
-    Every vocabulary entry has a vector E_t (`embed_tokens`) and a log weight w_t (`token_weights`).
-    The order of tokens does not matter, and texts may have any length. `<s>`, `</s>` and `<pad>`
+    The sum runs over the tokens t of a text, which may have any length. Every vocabulary entry has
+    a vector E_t (`embed_tokens`) and a log weight w_t (`token_weights`). `<s>`, `</s>` and `<pad>`
     are initialized with tiny weights, so they only count in a text without other tokens.
 
     Example:
@@ -79,16 +76,15 @@ class BagModel(BagPreTrainedModel):
             attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side.
                 Default: all ones. Padding is not computed.
             inputs_embeds: Not supported, because token weights need ids.
-            pooled_only: Accepted for compatibility; there are no token states to skip.
+            pooled_only: Not used.
             kwargs: Not used.
 
         Returns:
-            `pooler_output` (batch, d_model), the embedding P. `last_hidden_state` (batch, 1,
-            d_model) contains P at position 0, so CLS pooling returns it too.
+            `pooler_output` (batch, d_model), the embedding P, and `last_hidden_state` (batch, 1,
+            d_model), which contains it for CLS pooling.
 
         Raises:
-            ValueError: If `inputs_embeds` is given, or `input_ids` and `attention_mask` do not fit
-                together.
+            ValueError: `inputs_embeds` are given, or `input_ids` and `attention_mask` do not match.
         """
         if inputs_embeds is not None:
             raise TmdeError(
@@ -109,8 +105,8 @@ class BagModel(BagPreTrainedModel):
         """Embed texts whose token ids are concatenated without padding.
 
         Args:
-            token_ids: (tokens,) int32 or int64: the ids of the first text, then those of the
-                second, and so on.
+            token_ids: (tokens,) int32 or int64: the ids of the first text, then of the second, and
+                so on.
             lengths: (batch,) int64, the number of tokens of each text; they sum to `tokens`. A text
                 of length 0 gets zeros.
 

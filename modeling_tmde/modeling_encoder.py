@@ -63,7 +63,7 @@ class TmdeEncoderPreTrainedModel(TransformerPreTrainedModel):
 class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
     """Transformer encoder without a decoder or a language signal.
 
-    It has the layers of T-MDE and reads `<s> tokens </s>`. The embedding P is the mean of the final
+    It has T-MDE's layers and reads `<s> tokens </s>`. The embedding P is the mean of the final
     states, or the first of them.
 
     Example:
@@ -117,33 +117,30 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
 
         Args:
             input_ids: (batch, length), starting with `<s>`.
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, anywhere. Default: all
-                ones. A text has at least one token. For rows that contain several texts: (batch, 1
-                or heads, length, length), true where the row's token attends the column's token, or
-                a term added to the scores; requires `position_ids`. P is then that of the first
-                text.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding, anywhere; at least one
+                token per text. Default: all ones. For rows that contain several texts, see
+                [`TmdeModel`].
             inputs_embeds: (batch, length, d_model) instead of `input_ids`, before scaling and
                 positions.
             position_ids: (batch, length), the position of each token in its text. Default: counted
-                from 0 over the tokens of the mask. With them, a row may contain a text and its
-                translation, each counted from 0 (Conneau, 2019, figure 4.6). All must be below
+                from 0 over the tokens of the mask. A text and its translation in one row are each
+                counted from 0 (Conneau, 2019, figure 4.6). Positions must be below
                 `max_position_embeddings`; on an accelerator this is checked in evaluation mode
                 only.
-            pooled_only: Accepted for compatibility; the states are computed in any case.
+            pooled_only: Not used.
             kwargs: `output_hidden_states` also returns H^0, H^1, ... before the final norm.
                 `output_attentions` also returns attention probabilities, with
                 `attn_implementation="eager"`.
 
         Returns:
             `pooler_output` (batch, d_model), the embedding P. `last_hidden_state` contains P at
-            position 0: with `pooling="first"`, the final states (batch, length, d_model), where
-            position 0 is the first token even if padding comes first; with `"mean"`, only P,
-            (batch, 1, d_model). `token_states` (batch, length, d_model), the final state of every
-            token in either case.
+            position 0: with `pooling="first"`, it is the final states (batch, length, d_model), the
+            first token at position 0 even if padding comes first; with `"mean"`, only P, (batch, 1,
+            d_model). `token_states` (batch, length, d_model) are the final states in either case.
 
         Raises:
-            ValueError: Both or neither of `input_ids` and `inputs_embeds` are given, a mask or
-                positions do not fit them, or the input is too long.
+            ValueError: Not exactly one of `input_ids` and `inputs_embeds` is given, a mask or
+                positions do not match them, or the input is too long.
         """
         inputs = check_packable_inputs(
             input_ids, inputs_embeds, attention_mask, position_ids, self.config
@@ -231,8 +228,8 @@ class TmdeEncoderPredictionHead(nn.Module):
 class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
     """The encoder with a prediction head, for masked language modeling.
 
-    The output projection is the embedding table. `forward` predicts every token, as in Conneau
-    (2019). Mao et al. (2021) predict from the embedding: `lm_head(head(pooler_output))`.
+    The output projection is the embedding table. `forward` predicts every token (Conneau, 2019).
+    Mao et al. (2021) predict from the embedding: `lm_head(head(pooler_output))`.
 
     Example:
         ```python
@@ -287,15 +284,13 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
             attention_mask: As for [`TmdeEncoderModel`].
             inputs_embeds: As for [`TmdeEncoderModel`].
             position_ids: As for [`TmdeEncoderModel`].
-            labels: (batch, length), the token to predict at each position; -100 where there is
-                none.
+            labels: (batch, length), the token to predict at each position; -100 for none.
             num_items_in_batch: The number of tokens to divide the loss by, for gradient
                 accumulation. Default: those of this batch.
             kwargs: As for [`TmdeEncoderModel`].
 
         Returns:
-            `logits` (batch, length, vocab_size), and with `labels` the mean cross-entropy of the
-            predicted tokens.
+            `logits` (batch, length, vocab_size), and with `labels` the mean cross-entropy.
         """
         outputs = self.model(
             input_ids=input_ids,
@@ -323,7 +318,7 @@ class TmdeEncoderForSequenceClassification(EmbeddingClassifier, TmdeEncoderPreTr
     """The encoder with a linear classifier on its embedding, for texts or pairs of texts.
 
     Conneau (2019, sections 4.3.4 and 4.3.5) fine-tunes language models on XNLI this way: a pair is
-    one text, `<s> premise </s> hypothesis </s>`, and all weights are trained.
+    one text, `<s> premise </s> hypothesis </s>`.
 
     Example:
         ```python

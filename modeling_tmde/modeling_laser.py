@@ -39,8 +39,8 @@ class LaserPreTrainedModel(TmdeRecurrentPreTrainedModel):
 class LaserModel(TmdeSequenceReader, LaserPreTrainedModel):
     """LSTM, GRU or convolutional encoder without a language signal.
 
-    The embedding P is the maximum (Li, 2021, section 2.1.4) or the mean (Yu et al., 2018) over the
-    last layer's token states, or computed as [`LaserConfig`] says. Texts may have any length.
+    The embedding P is pooled from the last layer's token states, see [`LaserConfig`]. Texts may
+    have any length.
 
     Example:
         ```python
@@ -85,18 +85,18 @@ class LaserModel(TmdeSequenceReader, LaserPreTrainedModel):
                 ones.
             inputs_embeds: (batch, length, embedding_dim) instead of `input_ids`.
             output_hidden_states: Also return the token vectors and every layer's states, (batch,
-                length, width) each, with zeros at padding.
-            pooled_only: Accepted for compatibility; states are only returned on request.
+                length, width), with zeros at padding.
+            pooled_only: Not used.
             kwargs: Not used.
 
         Returns:
-            `pooler_output` (batch, d_model), the embedding P. `last_hidden_state` (batch, 1,
-            d_model) contains P at position 0, so CLS pooling returns it too. The states of the last
-            layer are `hidden_states[-1]`.
+            `pooler_output` (batch, d_model), the embedding P, and `last_hidden_state` (batch, 1,
+            d_model), which contains it for CLS pooling. The last layer's states are
+            `hidden_states[-1]`.
 
         Raises:
-            ValueError: Both or neither of `input_ids` and `inputs_embeds` are given, the mask does
-                not fit, or a text has no token.
+            ValueError: Not exactly one of `input_ids` and `inputs_embeds` is given, the mask does
+                not match, or a text has no token.
         """
         inputs = check_inputs(input_ids, inputs_embeds, attention_mask)
         if attention_mask is None:
@@ -262,7 +262,7 @@ class LaserDecoder(LaserPreTrainedModel):
 class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel):
     """The encoder with its translation decoder.
 
-    The decoder trains the encoder, and turns an embedding back into text.
+    The decoder trains the encoder and turns embeddings back into text.
 
     Example:
         ```python

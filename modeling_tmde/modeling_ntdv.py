@@ -130,13 +130,10 @@ class NtdvPreTrainedModel(TmdeRecurrentPreTrainedModel):
 class NtdvModel(NtdvPreTrainedModel):
     """One encoder per language, followed by layers that all languages share.
 
-    Each language has a bidirectional GRU. All read the same table of word vectors, since the
-    vocabulary is shared. The states pass through the shared layers: a GRU, self-attention of r
-    heads U_i (eq. 3.1), whose means over time are the context vectors p_i (eq. 3.2), and a
-    projection back to `d_model`, the memory that the decoders attend. The embedding is the sum (eq.
-    3.3) or the concatenation (eq. 3.4) of the context vectors. Without `shared_layers` (the
-    translation model of the first stage), the memory is the encoder's states and the embedding is
-    their mean.
+    Each language has a bidirectional GRU; all read one table of word vectors. The states pass
+    through the shared layers: a GRU, self-attention of r heads U_i (eq. 3.1), whose means over time
+    are the context vectors p_i (eq. 3.2), and a projection to the memory that the decoders attend
+    to. The embedding is the sum (eq. 3.3) or the concatenation (eq. 3.4) of the context vectors.
 
     Example:
         ```python
@@ -191,22 +188,21 @@ class NtdvModel(NtdvPreTrainedModel):
             attention_mask: (batch, length), 1 for tokens and 0 for padding, anywhere. Default: all
                 ones.
             inputs_embeds: (batch, length, embedding_dim) instead of `input_ids`.
-            language_ids: (batch,), positions in `config.languages`, which select the encoder of
-                each text; or (1,) for all texts.
+            language_ids: (batch,), positions in `config.languages`, which select each text's
+                encoder; or (1,) for all texts.
             language: The language code of all texts, instead of `language_ids`.
-            pooled_only: Skip the memory, if only the embedding is needed.
+            pooled_only: Skip the memory.
             kwargs: Not used.
 
         Returns:
-            `pooler_output` (batch, hidden_size), the embedding. `last_hidden_state` (batch, 1,
-            hidden_size) contains it at position 0, so CLS pooling returns it too. `memory` (batch,
-            length, d_model), the token states, which have another width. `context` (batch, r *
-            d_model), the context vectors, or the embedding without shared layers. Hidden states and
-            attentions are not available.
+            `pooler_output` (batch, hidden_size), the embedding, and `last_hidden_state` (batch, 1,
+            hidden_size), which contains it for CLS pooling. `memory` (batch, length, d_model), the
+            token states. `context` (batch, r * d_model), the context vectors, or the embedding
+            without shared layers. Hidden states and attentions are not available.
 
         Raises:
-            ValueError: `language_ids` are missing or out of range, both or neither of `input_ids`
-                and `inputs_embeds` are given, or the mask does not fit or leaves a text empty.
+            ValueError: `language_ids` are missing or out of range, not exactly one of `input_ids`
+                and `inputs_embeds` is given, or the mask does not match or leaves a text empty.
         """
         check_inputs(input_ids, inputs_embeds, attention_mask)
         if inputs_embeds is None:
@@ -350,11 +346,11 @@ class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel):
     """NTDV with its decoders, for training and translation.
 
     Training has two stages (Li, 2021, section 3.2.1): first translation models
-    (`shared_layers=False`), then the same weights, frozen, with the shared layers between them,
-    which alone are trained. Li trains two models in opposite directions. Here, any language may
-    have an encoder, and any pivot language a decoder.
+    (`shared_layers=False`), then the same weights, frozen, with trained shared layers between them.
+    Li trains two models in opposite directions. Here, any language may have an encoder, and any
+    pivot language a decoder.
 
-    It translates from the memory, which contains every token, so it can't decode an embedding.
+    Translation attends to the memory of all tokens, so the model can't decode an embedding.
 
     Example:
         ```python

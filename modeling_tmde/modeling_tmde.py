@@ -67,8 +67,7 @@ class TmdeModel(TmdePreTrainedModel):
     Pre-norm Transformer layers read `<s> tokens </s>` without a language signal. The embedding is
     `P = LayerNorm(H^6)[0]`, without projection, dropout or L2 normalization (Li, 2021, section
     4.2.1). In the pyramid, P is the output of a seventh layer at the same position (eq. 4.14-4.17).
-    With `bag_residual`, H^0[0] is a weighted bag of the text's tokens, which reaches P through the
-    residual connections.
+    `bag_residual` sets H^0[0] to a bag of the text's tokens, see [`TmdeConfig`].
 
     Example:
         ```python
@@ -124,32 +123,32 @@ class TmdeModel(TmdePreTrainedModel):
             input_ids: (batch, length), starting with `<s>`.
             attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side.
                 Default: all ones. For rows that contain several texts: (batch, 1 or heads, length,
-                length), true where the row's token attends the column's token, or a term added to
-                the scores; requires `position_ids`. Not with `bag_residual`, which builds one bag
-                per row.
+                length), true where the row's token attends to the column's token, or a term added
+                to the scores; requires `position_ids`. Not with `bag_residual`, which builds one
+                bag per row.
             inputs_embeds: (batch, length, d_model) instead of `input_ids`, before scaling and
                 positions. Not with `bag_residual`, whose token weights need ids.
-            position_ids: (batch, length) or (1, length), the position of each token. Default:
-                counted from the first token of the row. Rows that contain several texts need them,
-                each text counted from 0. All must be below `max_position_embeddings`; on an
-                accelerator this is checked in evaluation mode only.
+            position_ids: (batch, length) or (1, length), the position of each token in its text.
+                Default: counted from the first token of the row. Positions must be below
+                `max_position_embeddings`; on an accelerator this is checked in evaluation mode
+                only.
             output_hidden_states: Also return H^0 to H^6, before the final norm.
             output_attentions: Also return attention probabilities. Requires
                 `attn_implementation="eager"`.
             pooled_only: Compute only P in the last layer, which saves most of its time.
                 `last_hidden_state` is then (batch, 1, d_model).
-            kwargs: Ignored; `generate` passes decoder arguments to the encoder as well.
+            kwargs: Not used.
 
         Returns:
             `pooler_output` (batch, d_model), the embedding P. `last_hidden_state` (batch, length,
             d_model) contains P at position 0 in every variant, even if padding comes first. For a
-            row with several texts, P is that of the first text; except with `"pyramid"`, the others
-            are the states at their first tokens.
+            row with several texts, P is that of the first; except with `"pyramid"`, the others are
+            the states at their first tokens.
 
         Raises:
-            TmdeError: Both or neither of `input_ids` and `inputs_embeds` are given; mask or
-                positions do not fit; `inputs_embeds` or a mask of pairs is given with
-                `bag_residual`; or the input is too long.
+            TmdeError: Not exactly one of `input_ids` and `inputs_embeds` is given, mask or
+                positions do not match, `inputs_embeds` or a mask of pairs is given with
+                `bag_residual`, or the input is too long.
         """
         inputs = check_packable_inputs(
             input_ids, inputs_embeds, attention_mask, position_ids, self.config
@@ -312,7 +311,7 @@ class TmdeModel(TmdePreTrainedModel):
 class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel):
     """T-MDE with its translation decoder.
 
-    The decoder trains the encoder, and turns an embedding back into text.
+    The decoder trains the encoder and turns embeddings back into text.
 
     Example:
         ```python
@@ -380,7 +379,7 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel):
 class TmdeForSequenceClassification(EmbeddingClassifier, TmdePreTrainedModel):
     """The encoder with a linear classifier on the embedding P, for labeled documents.
 
-    A checkpoint of an encoder-decoder opens without its decoder and with a new classifier.
+    The checkpoint of an encoder-decoder opens without its decoder and with a new classifier.
 
     Example:
         ```python
@@ -405,10 +404,10 @@ class TmdeForSequenceClassification(EmbeddingClassifier, TmdePreTrainedModel):
 class TmdeForTokenClassification(TmdePreTrainedModel):
     """The encoder with a linear classifier on every token output, for tagging.
 
-    Li (2021, section 5.2) expects `bottleneck="dual"` to suit such tasks best: its full band trains
-    the outputs of all tokens, while `"first"` trains only the embedding.
+    `bottleneck="dual"` should suit such tasks best (Li, 2021, section 5.2), because it trains the
+    outputs of all tokens.
 
-    A checkpoint of an encoder-decoder opens without its decoder and with a new classifier.
+    The checkpoint of an encoder-decoder opens without its decoder and with a new classifier.
 
     Example:
         ```python
@@ -449,15 +448,15 @@ class TmdeForTokenClassification(TmdePreTrainedModel):
             input_ids: As for [`TmdeModel`].
             attention_mask: As for [`TmdeModel`].
             inputs_embeds: As for [`TmdeModel`].
-            labels: (batch, length), the class of each token; -100 where there is none, as at `<s>`,
-                `</s>` and padding.
-            num_items_in_batch: The number to divide the loss by: the labels other than -100 in all
-                accumulated batches. Default: those of this batch.
+            labels: (batch, length), the class of each token; -100 for none, as at `<s>`, `</s>` and
+                padding.
+            num_items_in_batch: The number of labels to divide the loss by, for gradient
+                accumulation. Default: those of this batch.
             kwargs: As for [`TmdeModel`].
 
         Returns:
-            `logits` (batch, length, num_labels), one row for each of `input_ids`, and with `labels`
-            the mean cross-entropy of the labeled tokens. The logits at padding are undefined.
+            `logits` (batch, length, num_labels), undefined at padding, and with `labels` the mean
+            cross-entropy.
         """
         outputs = self.model(
             input_ids=input_ids,

@@ -452,30 +452,30 @@ class EmbeddingSeq2Seq(EmbedderPreTrainedModel, GenerationMixin):
                 `labels`. Padding before `<s>` is ignored, except in generation. With
                 `past_key_values`, only the new ids.
             decoder_attention_mask: (batch, past + target_length), for the `decoder_input_ids`.
-            encoder_outputs: The output of `get_encoder()`; or a tuple (last_hidden_state, ...)
-                whose position 0 is the embedding; or embeddings (batch, d_model), (d_model,), or a
-                list of them.
+            encoder_outputs: The output of `get_encoder()`; or a tuple (last_hidden_state, ...) with
+                the embedding at position 0; or embeddings (batch, d_model), (d_model,), or a list
+                of them.
             past_key_values: The cache of earlier calls.
             inputs_embeds: (batch, length, width) instead of `input_ids`.
             decoder_inputs_embeds: (batch, target_length, width) instead of `decoder_input_ids`.
             labels: (batch, target_length), `tokens </s>`, padded with -100 or `pad_token_id`. A
-                leading `<s>`, as the tokenizer writes it, is not a target.
+                leading `<s>` is not a target.
             target_language: The language to decode into: one code, one code per text, or ids
                 (positions in `config.languages`), one or (batch,). With `labels`, codes must be
                 pivot languages. Default: the only pivot language.
             language_ids: (batch,), the source languages, for models with an encoder per language.
             token_type_ids: (batch, length), for encoders that take them.
             use_cache: Whether to return a cache. Default: as configured, without `labels`.
-            logits_to_keep: Compute logits only for this many last positions; 0 for all.
-            num_items_in_batch: The number to divide the loss by: the labels of all accumulated
-                batches, as transformers' `Trainer` counts them. Default: the targets of this batch.
+            logits_to_keep: Compute only the logits of this many last positions; 0 for all.
+            num_items_in_batch: The number of labels to divide the loss by, for gradient
+                accumulation. Default: those of this batch.
             bottleneck_only: For `TmdeConfig(bottleneck="dual")`: decode from the embedding alone.
                 Default: true if `encoder_outputs` are embeddings.
             kwargs: Passed to encoder and decoder.
 
         Returns:
-            `logits` (batch, target_length, vocab_size), where `logits[:, t]` predict
-            `labels[:, t]`, and with `labels` the mean cross-entropy per target token.
+            `logits` (batch, target_length, vocab_size), where `logits[:, t]` predict `labels[:,
+            t]`, and with `labels` the mean cross-entropy per target token.
 
         Raises:
             ValueError: There is nothing to decode, or the target language is missing or unknown.
@@ -595,12 +595,10 @@ class EmbeddingSeq2Seq(EmbedderPreTrainedModel, GenerationMixin):
         Args:
             inputs: (batch, length), token ids of the source.
             args: As for `GenerationMixin.generate`.
-            target_language: The language to decode into: one code, one code per text, or ids. Codes
-                must be pivot languages.
-            encoder_outputs: What an encoder returned, or embeddings as `DocumentEmbedder.encode`
-                returns them: (batch, d_model), (d_model,), or a list of them.
-                `TmdeConfig(bottleneck="dual")` decodes embeddings from its slot alone.
-            kwargs: As for `GenerationMixin.generate`, such as `max_new_tokens` and `num_beams`.
+            target_language: One code, one code per text, or ids. Codes must be pivot languages.
+            encoder_outputs: See `forward`. `TmdeConfig(bottleneck="dual")` decodes embeddings from
+                its slot alone.
+            kwargs: As for `GenerationMixin.generate`.
 
         Raises:
             ValueError: There is nothing to decode, embeddings have the wrong shape, or the target

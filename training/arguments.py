@@ -78,33 +78,31 @@ class TmdeTrainingArguments(TrainingArguments):
     weight decay 1e-4 as in fairseq, learning rate 5e-4, and an inverse square root schedule.
 
     `metric_for_best_model` defaults to `mix`: the mean of dev retrieval of sentences, dev retrieval
-    of documents, and `same` and `cross` on the dev splits of the classification tasks, without
-    those that the run does not measure. If `greater_is_better` is None, lower is better for metrics
-    whose name ends with one of `LESS_IS_BETTER`, and higher for all others.
+    of documents, and `same` and `cross` on the dev splits of the classification tasks, as far as
+    the run measures them. If `greater_is_better` is None, lower is better for metrics whose name
+    ends with one of `LESS_IS_BETTER`.
 
-    By default, a run with evaluation data evaluates and saves every 1000 steps and ends with the
-    best model. If only one of `eval_steps` and `save_steps` is set, the other follows it.
-    `save_strategy` follows `eval_strategy`.
+    A run with evaluation data evaluates and saves every 1000 steps and ends with the best model. If
+    only one of `eval_steps` and `save_steps` is set, the other follows it. `save_strategy` follows
+    `eval_strategy`.
 
-    Without an accelerator, training runs on the CPU: `use_cpu` is set to True. Arguments of
-    `transformers.TrainingArguments` that this trainer can't honor raise an error; see
-    `tmde.training.argument_table`.
+    Without an accelerator, `use_cpu` is True. Arguments of `transformers.TrainingArguments` that
+    this trainer can't honor raise an error; see `tmde.training.argument_table`.
 
     Args:
-        per_device_train_batch_size: The largest number of rows in a micro-batch. None, the default,
+        per_device_train_batch_size: The maximum number of rows in a micro-batch. None, the default,
             limits only tokens (`micro_batch_tokens`).
-        per_device_eval_batch_size: The largest number of rows in a micro-batch when computing
-            losses on dev rows. None limits only tokens.
-        bf16: Whether to compute in bfloat16. "auto" does if this machine multiplies matrices faster
-            in bfloat16 than in float32.
-        batch_tokens: The number of tokens in an optimizer step, padding included, over all
+        per_device_eval_batch_size: The same when computing losses on dev rows.
+        bf16: Whether to compute in bfloat16. "auto" does so if this machine multiplies matrices
+            faster in bfloat16 than in float32.
+        batch_tokens: The number of tokens in an optimizer step, including padding, over all
             processes (128k in Li, 2021). It determines gradient accumulation. None keeps
             `gradient_accumulation_steps`.
-        micro_batch_tokens: The number of tokens in one forward pass, padding included, counted on
-            the longer side of each row as `fairseq --max-tokens` does.
-        languages_per_row: The number of languages to use of each row at a time; None for all.
-        pivot_pairs: Whether to draw only language pairs with a pivot language, as objectives that
-            translate need anyway; or a list of pivot languages, one of which each pair contains.
+        micro_batch_tokens: The number of tokens in one forward pass, including padding, counted on
+            the longer side of each row as in `fairseq --max-tokens`.
+        languages_per_row: The number of languages of a row to use at a time; None for all.
+        pivot_pairs: Whether to draw only language pairs with a pivot language, which translation
+            needs anyway; or a list of pivot languages.
         pair_temperature: How evenly language pairs are drawn, see `BatchPlanner`; inf is uniform.
         buffer_rows: The number of rows to plan and shuffle together. More rows mean less padding. A
             stream keeps twice as many in memory.
@@ -112,48 +110,43 @@ class TmdeTrainingArguments(TrainingArguments):
         neighbor_share: The share of texts paired with the translation of the next text, see
             `BatchPlanner`.
         token_dropout: The probability of hiding a token from the encoder, see `ParallelModel`.
-        token_dropout_share: The share of rows that token dropout applies to.
-        train_max_length: The length in tokens at which training texts are truncated. Truncated
-            texts are counted.
+        token_dropout_share: The share of rows with token dropout.
+        train_max_length: The length in tokens at which training texts are truncated.
         token_cache_dir: The folder that caches token ids of training data, except streams, for all
             runs with the same data and tokenizer. "auto" is `tmde_tokens` in the cache folder of
-            `datasets`. Without a folder, every run and process tokenizes each text when it is first
-            drawn.
-        dataloader_num_workers: The number of processes that prepare batches. None is 1 on an
-            accelerator and 0 on a CPU, where they would take cores from the model.
-        eval_minutes: Also evaluate and save every this many minutes of training, for runs limited
-            by time.
-        max_minutes: End the run after this many minutes of wall-clock training. Evaluations do not
-            count, nor does the teacher's reading before the first step.
+            `datasets`. None tokenizes each text when it is first drawn.
+        dataloader_num_workers: The number of processes that prepare batches. Default: 1 on an
+            accelerator and 0 on a CPU.
+        eval_minutes: Also evaluate and save every `eval_minutes` minutes of training, for runs
+            limited by time.
+        max_minutes: End the run after this many minutes of wall-clock training, without evaluations
+            and the teacher's reading before the first step.
         max_cpu_minutes: End the run after this many minutes of CPU time, summed over the threads of
-            a process. Only the evaluation before the first step does not count. Runs with the same
-            budget do the same work, even on a busy machine.
+            a process, without the evaluation before the first step. Runs with the same budget do
+            the same work, even on a busy machine.
         freeze: Prefixes of parameter names to freeze, such as "model.encoders.de".
         embedding_learning_rate: The learning rate of embedding tables and token weights, on the
-            same schedule. None is `learning_rate`; 0 freezes them. Pretrained tables have seen far
-            more text than a short run on top of them will.
+            same schedule. None is `learning_rate`; 0 freezes them.
         encoder_learning_rate: The learning rate of the encoder, on the same schedule. None is
-            `learning_rate`; 0 freezes it. Give a pretrained encoder a tenth of its new decoder's
-            rate, or less. Its tables, which a decoder may share, have this rate unless
+            `learning_rate`; 0 freezes it. Give a pretrained encoder at most a tenth of its new
+            decoder's rate. Its tables, which a decoder may share, have this rate unless
             `embedding_learning_rate` is set.
         cooldown: The final share of the run in which the learning rate falls linearly to 0.
         eval_pairs: The language pairs for retrieval on dev rows, such as "de-es"; None for all.
         eval_pool: The number of dev rows, or documents, that retrieval searches.
-        eval_document_rows: The largest number of rows in a dev document. Consecutive dev rows with
+        eval_document_rows: The maximum number of rows in a dev document. Consecutive dev rows with
             the same `doc_id` form a document; without ids, this many consecutive rows do.
         eval_loss_rows: The number of dev rows to compute losses on.
         embed_max_length: The length in tokens at which texts are truncated for retrieval and
             classification.
         early_stopping_patience: End the run after this many evaluations in a row without
-            improvement of `metric_for_best_model`; None never does.
+            improvement of `metric_for_best_model`.
         keep_checkpoints: Keep the checkpoints of a finished run of `train_recipe` or `tmde train`,
-            so that `--resume` can extend it. Otherwise both delete them at the end: the run's
-            folder contains the best weights, and optimizer states take twice their space. A trainer
-            built in Python always keeps them.
-        keep_freed_memory: On a CPU with glibc, reuse the memory of freed tensors instead of
-            returning it to the system. A step takes a quarter less time with a vocabulary of
-            32,000, and up to twice the memory. It applies to the rest of the process; see
-            `tmde.training.memory`.
+            so that `--resume` can extend it. By default, only the best weights are kept. A trainer
+            built in Python always keeps checkpoints.
+        keep_freed_memory: On a CPU with glibc, reuse the memory of freed tensors in this process
+            instead of returning it to the system. A step takes a quarter less time with a
+            vocabulary of 32,000, and up to twice the memory. See `tmde.training.memory`.
 
     Example:
         ```python

@@ -76,20 +76,20 @@ def train_recipe(
 ) -> TmdeTrainer:
     """Train a recipe and write the model into a folder.
 
-    The folder gets the best checkpoint, as `AutoModel` opens it, with `recipe.yaml`, `run.json`,
+    The folder gets the best checkpoint, which `AutoModel` opens, with `recipe.yaml`, `run.json`,
     `log.jsonl`, `results.json` and, if matplotlib is installed, `curves.png`. Other checkpoints are
     deleted at the end, unless `keep_checkpoints` is set.
 
     Args:
         recipe: The recipe, from `load_recipe`.
-        output_dir: The folder. It must be new or empty, unless you resume or overwrite. A new
-            folder is deleted after an error before the first checkpoint.
+        output_dir: The folder, new or empty unless you resume or overwrite. A new folder is deleted
+            after an error before the first checkpoint.
         train_dataset: A `Dataset` or stream to train on, instead of the recipe's data: with a
-            column `translation`, or one column per language. If the recipe names no languages, they
-            are those of the columns. To resume, pass the same rows.
+            column `translation`, or one column per language. Its columns define the languages if
+            the recipe does not. To resume, pass the same rows.
         eval_dataset: Held-out rows, or several sets by name, instead of the recipe's.
         resume: Resume from the newest complete checkpoint. The result equals that of an
-            uninterrupted run, except for runs with a time limit, which end when their time is up.
+            uninterrupted run, except with a time limit.
         overwrite: Delete an earlier run in the folder.
         measure_packaged: Also evaluate the packaged model on the dev rows, if it knows the run's
             languages.
@@ -102,9 +102,8 @@ def train_recipe(
         The trainer, with the best weights loaded.
 
     Raises:
-        TmdeError: The arguments or data do not fit; the message names what was found and expected.
-            Or another process is training in this folder.
-        RunInterrupted: Ctrl-C or SIGTERM ended the run. After the first step, it has been saved.
+        TmdeError: The arguments or data are invalid, or another process is training in this folder.
+        RunInterrupted: Ctrl-C or SIGTERM ended the run, which was saved if it had started.
         HubUploadError: The last push failed. The run's folder is complete.
 
     Example:

@@ -122,28 +122,25 @@ REFUSED = {
 class TmdeTrainer(HubTrainer):
     """Train a model of this package on parallel text.
 
-    It is a `transformers.Trainer`. Micro-batches fill a token budget. Every loss is a sum divided
-    by its count over all micro-batches and processes of an optimizer step, so gradients do not
-    depend on how a batch is split. Only the negatives of an embedding objective depend on it: they
-    come from one micro-batch, or with `gather` from one micro-batch of every process.
+    This `transformers.Trainer` fills micro-batches up to a token budget. Every loss is a sum
+    divided by its count over a whole optimizer step, so gradients do not depend on how a batch is
+    split, except for the negatives of an embedding objective: they come from one micro-batch, or
+    with `gather` from one micro-batch of every process.
 
-    A checkpoint stores the model as `save_pretrained` writes it, and the position in the data, so a
-    run resumes where it stopped. The output folder gets `log.jsonl` and, if matplotlib is
-    installed, `curves.png`.
+    A checkpoint stores the model and the position in the data, so a run resumes where it stopped.
+    The output folder gets `log.jsonl` and, if matplotlib is installed, `curves.png`.
 
     Args:
         model: The model of this package to train. Without a decoder, pass `objectives` that need
             none, such as `{"infonce": 1.0}`.
-        args: The training arguments. The trainer works on a copy. Default:
-            `TmdeTrainingArguments()`.
+        args: The training arguments, which are copied.
         train_dataset: A `Dataset` or stream with a column `translation`, `{language: text or
-            None}`, as `load_parallel` returns it, or with one column per language. Columns
+            None}`, as `load_parallel` returns it, or with one column per language. The columns
             `anchor`, `positive` and optionally `negative` make triples, which `infonce` trains on.
         eval_dataset: Held-out rows, or several sets of them by name. A column `doc_id` groups rows
-            into documents. Without rows or `eval_tasks`, nothing is evaluated.
-        objectives: The losses by name: a number is a weight, a mapping holds options, and an
-            `Objective` is used as it is. Default: `translation` and `distance`, weighted 0.5 and
-            0.25 (Li, 2021, eq. 4.21).
+            into documents.
+        objectives: The losses by name: a weight, a mapping of options, or an `Objective`. Default:
+            `translation` and `distance`, weighted 0.5 and 0.25 (Li, 2021, eq. 4.21).
         processing_class: The tokenizer.
         eval_tasks: Classification tasks to measure at every evaluation: names such as "sib200" or
             "mldoc=FOLDER", or data by name from `load_eval_tasks`.
@@ -151,14 +148,14 @@ class TmdeTrainer(HubTrainer):
             set of held-out rows. `predictions` are the embeddings (rows, languages, d), NaN where a
             row lacks a language. `label_ids` are the labels (rows,), if any.
         model_init: A function that creates the model, instead of `model`.
-        callbacks: Callbacks, in addition to those of transformers and of this trainer.
-        optimizers: An optimizer and a schedule to use instead of those that `args` describes.
+        callbacks: More callbacks.
+        optimizers: An optimizer and a schedule, instead of those in `args`.
         optimizer_cls_and_kwargs: The class of the optimizer and its arguments.
-        recipe: The recipe to write into the output folder. Default: `save_model` describes the
-            trainer as a recipe.
+        recipe: The recipe to write into the output folder. By default, `save_model` describes the
+            trainer as one.
 
     Raises:
-        TmdeError: Model, objectives, data or arguments do not fit together.
+        TmdeError: Model, objectives, data or arguments do not match.
 
     Example:
         ```python
@@ -692,17 +689,17 @@ class TmdeTrainer(HubTrainer):
               averaged over both directions; `eval_retrieval`: its mean over all pairs.
             - `eval_doc_p1_<a>-<b>`, `eval_document_retrieval`: the same for documents, if there are
               enough.
-            - `eval_same`, `eval_cross`, `eval_all`: accuracy of the classification tasks on their
-              dev splits; `eval_test_same`, `eval_test_cross`: on their test splits.
+            - `eval_same`, `eval_cross`, `eval_all`: accuracy of the classification tasks on dev
+              splits; `eval_test_same`, `eval_test_cross`: on test splits.
             - `eval_mix`: the mean that chooses the best checkpoint, see `TmdeTrainingArguments`.
-            - Whatever `compute_metrics` returns.
+            - The metrics of `compute_metrics`.
 
-            Metrics of a named set include its name: `eval_<set>_p1_<a>-<b>`. Every process returns
-            the results of the first one.
+            A named set adds its name: `eval_<set>_p1_<a>-<b>`. Every process returns the first
+            one's results.
 
         Raises:
-            TmdeError: The trainer has no set of this name; or during training, no evaluation
-                measures `metric_for_best_model`.
+            TmdeError: The trainer has no set of this name, or in training, no evaluation measures
+                `metric_for_best_model`.
         """
         with self.meter.evaluation(is_before_training=self.state.global_step == 0):
             sets = self.eval_dataset
@@ -765,7 +762,7 @@ class TmdeTrainer(HubTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "test",
     ) -> PredictionOutput:
-        """Embed rows, and measure retrieval and losses on them as `evaluate` does.
+        """Embed rows, and measure retrieval and losses on them like `evaluate`.
 
         Args:
             test_dataset: Rows of parallel text.
@@ -806,7 +803,7 @@ class TmdeTrainer(HubTrainer):
     ) -> None:
         """Save the model in a folder that every Auto class opens, with tokenizer, card and recipe.
 
-        Where the weights are sharded, every process must call it.
+        With sharded weights, every process must call it.
 
         Args:
             output_dir: The folder. Default: `args.output_dir`.
@@ -903,7 +900,7 @@ class TmdeTrainer(HubTrainer):
     ) -> Any:
         """Train the model, from the start or from a checkpoint.
 
-        A resumed run continues at the checkpoint's position in the data, with its clock.
+        A resumed run continues at the checkpoint's position in the data and its clock.
 
         Args:
             resume_from_checkpoint: The folder of a checkpoint; True for the newest complete one in

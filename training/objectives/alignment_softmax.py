@@ -12,19 +12,15 @@ class AlignmentSoftmax(EmbeddingObjective):
     """Find the translation in the batch by inner products, for every pair of languages.
 
     With embeddings u and v of a batch in two languages, row j costs `-log(exp(u_j . v_j) / sum_k
-    exp(u_j . v_k)) - log(exp(u_j . v_j) / sum_k exp(u_k . v_j))`. Embeddings are used as they are,
-    without cosine or temperature; `InfoNCE` has both.
+    exp(u_j . v_k)) - log(exp(u_j . v_j) / sum_k exp(u_k . v_j))` (Mao et al., 2021, eq. 5). There
+    is no cosine or temperature; `InfoNCE` has both.
 
     Args:
         weight: The factor of this loss in the total; 2 in eq. 7.
 
-    Source: Mao et al. 2021, eq. 5.
-
-    Inputs: embeddings (languages, rows, d_model). Components: `loss`, and `accuracy`, the share of
-    the texts whose translation is the one with the largest product.
-
-    The sum has one term per row and pair of languages, both directions together, as in eq. 5. With
-    the weights of eq. 7, the losses of a recipe have the paper's proportions.
+    Inputs: embeddings (languages, rows, d_model). The sum has one term per row and pair of
+    languages, both directions together. Components: `loss`, and `accuracy`, the share of texts
+    whose translation has the largest product.
 
     Example:
         ```python

@@ -22,10 +22,10 @@ EXTRA_TOKENS = 5
 class BackTranslation(Reconstruction):
     """The cross-entropy of a text given its translation by the model that is trained.
 
-    The model translates each text x of language a greedily into another language b, with the
-    weights before the step and without dropout. It then reads the translation u(x), and the loss is
-    `-log p(x | u(x), a)`. No gradient flows into the translation. With more than two languages, b
-    is drawn for each language of a batch.
+    The model translates each text x of language a greedily into another language b, without
+    dropout. It then reads the translation u(x), and the loss is `-log p(x | u(x), a)`. No gradient
+    flows into the translation. With more than two languages, b is drawn for each language of a
+    batch.
 
     Args:
         weight: The factor of this loss in the total.
@@ -33,8 +33,7 @@ class BackTranslation(Reconstruction):
 
     Source: Lample et al. 2018b (arXiv 1804.07755, section 3); Conneau 2019, section 4.3.5.
 
-    Inputs: decoder states (tokens, d_model) of the real target positions, the output projection
-        (vocab_size, d_model), and the targets (tokens,).
+    Inputs: as for [`TranslationObjective`].
 
     Raises:
         TmdeError: The model has only one language.
@@ -54,7 +53,7 @@ class BackTranslation(Reconstruction):
         """Check that there is another language to translate into.
 
         Raises:
-            TmdeError: The model has one language.
+            TmdeError: The model has only one language.
         """
         if len(config.languages) < 2:
             raise TmdeError(
@@ -65,7 +64,7 @@ class BackTranslation(Reconstruction):
 
     @torch.no_grad()
     def source_texts(self, encoded: EncodedBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the texts of the batch as the model translates them now."""
+        """Return the current model's translations of the batch's texts."""
         model: Any = encoded.model  # transformers does not type `eval`, nor `generate` of a base.
         config = model.config
         batch = encoded.batch

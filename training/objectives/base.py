@@ -41,12 +41,12 @@ class BatchSizes:
 
     Attributes:
         rows: The number of parallel rows.
-        languages: The number of languages of each row.
+        languages: The number of languages per row.
         directions: The number of (encoded language, predicted text) pairs per row; for translation,
             (source, pivot) pairs.
-        target_tokens: The number of target tokens in all directions, including `</s>` but not
+        target_tokens: The number of target tokens in all directions, with `</s>` but without
             padding.
-        tokens: The number of tokens in all texts, including `<s>` and `</s>` but not padding.
+        tokens: The number of tokens in all texts, with `<s>` and `</s>` but without padding.
         taught_rows: The number of rows with a teacher's vector.
         has_triples: Whether a row is an anchor, a positive and hard negatives, instead of
             translations.
@@ -62,17 +62,17 @@ class BatchSizes:
 
     @property
     def texts(self) -> int:
-        """The number of texts of all rows and languages."""
+        """The number of texts in all rows and languages."""
         return self.rows * self.languages
 
     @property
     def ordered_pairs(self) -> int:
-        """The number of ordered pairs of two languages of one row, over all rows."""
+        """The number of ordered language pairs over all rows."""
         return self.texts * (self.languages - 1)
 
     @property
     def pairs(self) -> int:
-        """The number of unordered pairs of two languages of one row, over all rows."""
+        """The number of unordered language pairs over all rows."""
         return self.ordered_pairs // 2
 
 
@@ -114,8 +114,8 @@ class Requirements:
 class ObjectiveOutput:
     """The sums of an objective over one micro-batch.
 
-    The trainer divides them by the objective's count over all micro-batches and processes of an
-    optimizer step, so gradients do not depend on how a batch is split.
+    The trainer divides them by the objective's count over a whole optimizer step, so gradients do
+    not depend on how a batch is split.
 
     Attributes:
         loss: The differentiable sum.
@@ -140,8 +140,7 @@ class Objective(nn.Module):
     """Base class of all losses.
 
     A subclass declares its `requirements`, computes sums over an encoded batch in `compute`, and
-    returns the number of their terms in `count`. The loss itself is a `forward` on tensors, so it
-    can be tested by hand.
+    returns their number of terms in `count`. The loss itself is a `forward` on tensors.
 
     Args:
         weight: The factor of this loss in the total.
@@ -173,14 +172,14 @@ class Objective(nn.Module):
     def check_config(self, config: PreTrainedConfig) -> None:
         """Check that the objective works with a model of this configuration.
 
-        Token ids may still be defaults: those of the tokenizer are set later.
+        Token ids may still be defaults; the tokenizer's are set later.
 
         Raises:
             TmdeError: It does not.
         """
 
     def build(self, width: int) -> None:
-        """Create the objective's own parameters, if it has any, for embeddings of this width."""
+        """Create the objective's own parameters, if any, for embeddings of this width."""
 
     def count(self, sizes: BatchSizes) -> int:
         """Return the number of terms in the sums for a batch of these sizes.
@@ -190,7 +189,7 @@ class Objective(nn.Module):
         return sizes.pairs
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
-        """Return the sums over a batch that the encoder has read according to `requirements`."""
+        """Return the sums over a batch that was encoded as `requirements` asks."""
         raise NotImplementedError
 
 

@@ -29,7 +29,7 @@ class Denoising(Reconstruction):
     Source: Lample et al. 2018 (arXiv 1711.00043, section 2.3); Conneau 2019, section 4.3.5.
 
     Inputs: decoder states (tokens, d_model) of the real target positions, the output projection
-        (vocab_size, d_model), and the targets (tokens,).
+    (vocab_size, d_model), and the targets (tokens,).
 
     Raises:
         TmdeError: A number is out of range, or tokens are blanked but the model has no `<mask>`.
@@ -67,7 +67,7 @@ class Denoising(Reconstruction):
         """Check that the model can have a token that blanks others.
 
         Raises:
-            TmdeError: Tokens are blanked, and the architecture has no such token.
+            TmdeError: Tokens are blanked, and the architecture has no `<mask>`.
         """
         if self.blank_share and not hasattr(config, "mask_token_id"):
             raise TmdeError(
@@ -77,19 +77,19 @@ class Denoising(Reconstruction):
             )
 
     def source_texts(self, encoded: EncodedBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the texts of the batch with noise."""
+        """Return noisy versions of the batch's texts."""
         batch = encoded.batch
         return self.add_noise(batch.input_ids, batch.attention_mask, encoded.model.config)
 
     def add_noise(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return texts with noise, and their mask.
+        """Return noisy texts and their attention mask.
 
         Args:
             input_ids: (..., length), `<s> tokens </s>`, padded on the right.
             attention_mask: (..., length).
-            config: The model's, with its special tokens.
+            config: The model's configuration, with its special tokens.
         """
         shape = input_ids.shape
         ids = input_ids.flatten(0, -2)  # (texts, length)

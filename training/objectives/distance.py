@@ -32,8 +32,8 @@ class DistanceConstraint(EmbeddingObjective):
         margin: How much farther than the translation a negative must be (alpha). Default: 0.5.
         hinge_weight: The factor of the negatives, relative to the distance of the translation
             (lambda). Default: 1.
-        negatives: The number of negatives per sentence (N_s). A batch with fewer other rows uses
-            all of them. Default: 40.
+        negatives: The number of negatives per sentence (N_s), at most all other rows of the batch.
+            Default: 40.
         normalizer: How distances are scaled (v). `"pairwise"`: by the mean distance over all pairs
             in the batch. `"batch_mean_norm"`: by `(|mean P_a| + |mean P_b|) / 2`, with means over
             the batch, as in Li's code. `"none"`: not at all.
@@ -72,7 +72,7 @@ class DistanceConstraint(EmbeddingObjective):
         self.normalizer = normalizer
 
     def count(self, sizes: BatchSizes) -> int:
-        """Return one term for every row and ordered pair of languages."""
+        """Return one term per row and ordered pair of languages."""
         return sizes.ordered_pairs
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:

@@ -16,20 +16,13 @@ class Distillation(Objective):
     """Multilingual knowledge distillation (Reimers & Gurevych 2020, arXiv 2004.09813, section 2).
 
     The teacher M reads one language of a row. The student M' learns the same vector for the texts
-    s_l in all languages l of the batch, so a row costs `sum_l (M(s) - M'(s_l))^2`, with the squared
-    Euclidean distance: `2 - 2 cos` for vectors of length 1, and d times the mean over coordinates
-    that some libraries print. The student thus learns the teacher's space in languages that the
-    teacher need not know.
-
-    The vectors of many encoders lie in a narrow cone. With `center`, both sides are compared after
-    subtracting their batch mean (for the student, over all languages) and scaling to length 1. Use
-    it together with an InfoNCE with `center`.
+    s_l in all languages l of the batch, so a row costs `sum_l |M(s) - M'(s_l)|^2`: `2 - 2 cos` for
+    vectors of length 1.
 
     With `similarity_weight`, the student also learns how similar the teacher finds the texts of a
     batch (Fang et al., 2021, arXiv 2101.04731, eq. 3, with the batch in place of the queue). Each
     text has a distribution over the texts of all other rows: the softmax of its cosines divided by
-    `similarity_temperature`. It costs `similarity_weight * KL(teacher || student)`. A small student
-    may then be far from the teacher's vectors and still find the right neighbors.
+    `similarity_temperature`. It costs `similarity_weight * KL(teacher || student)`.
 
     Several teachers act as one: their vectors are centered, scaled to length 1, concatenated, and
     projected to the student's width if they are wider.
@@ -37,28 +30,27 @@ class Distillation(Objective):
     Args:
         teacher: A teacher or a list of teachers: the folder or Hub id of a model that
             sentence-transformers opens, or a parquet file with the columns `text` and `vector`. A
-            recipe may also name `encoder`, the encoder being trained, as it was before the run.
-            Vectors of one teacher as wide as the student are used unchanged unless `center` is set.
-            Vectors of several teachers, of a wider file, or of a wider model in a list are
-            projected. If the student is initialized from one of several teachers, list that one
-            first: the projection is rotated toward the first teacher of the student's width.
+            recipe may also name `encoder`, the encoder being trained, as it was before the run. If
+            the student is initialized from one of several teachers, list that one first: the
+            projection is rotated toward the first teacher of the student's width.
         weight: The factor of this loss in the total.
-        center: Whether to compare directions from the batch mean, see above.
+        center: Whether to subtract the batch mean from both sides (the student's over all
+            languages) and scale to length 1 before comparing, because many encoders' vectors lie in
+            a narrow cone. Combine it with an InfoNCE with `center`.
         similarity_weight: The factor of the divergence of similarities, relative to the squared
             distance. Default: 0.
-        similarity_temperature: The number that cosines are divided by. The lower it is, the fewer
-            neighbors count.
+        similarity_temperature: The number that cosines are divided by. Lower values count fewer
+            neighbors.
         teacher_share: The share of rows that the teachers read, chosen by their text. Other rows
             are not taught.
-        teacher_prompt: The text that a model expects before every text, such as `"query: "`, or a
+        teacher_prompt: The text to put before every text for a model, such as `"query: "`, or a
             list with one prompt per teacher. None takes the model's default; "" means no prompt.
-            Files ignore it.
         teacher_languages: The languages that the teachers know. They read the first of these that a
-            row has, and that every file contains. A row without any is not taught. None takes the
+            row has, and that every file contains. A row without any is not taught. Default: the
             pivot languages.
         trust_remote_code: Whether to run code from the teacher's folder or repository.
         teacher_revision: The branch, tag or commit of a teacher on the Hub, or a list with one per
-            teacher. None takes the newest when a run starts. A resumed run keeps its teacher's
+            teacher. Default: the newest when a run starts; a resumed run keeps its teacher's
             weights.
 
     Inputs: embeddings (languages, rows, d), the teacher's vectors (rows, d), and which rows have
@@ -66,8 +58,8 @@ class Distillation(Objective):
     student and teacher, and with `similarity_weight` the `divergence` of similarities.
 
     Raises:
-        TmdeError: There is no teacher, the share is not in (0, 1], or the number of prompts or
-            revisions differs from the number of teachers.
+        TmdeError: There is no teacher, the share is not in (0, 1], or there are not as many prompts
+            or revisions as teachers.
 
     Example:
         ```python
@@ -130,7 +122,7 @@ class Distillation(Objective):
         return list(option)
 
     def count(self, sizes: BatchSizes) -> int:
-        """Return the number of texts in rows that are taught."""
+        """Return the number of texts in taught rows."""
         return sizes.languages * sizes.taught_rows
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:

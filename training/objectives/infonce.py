@@ -25,33 +25,30 @@ class InfoNCE(EmbeddingObjective):
     """In-batch contrastive loss with temperature, for every ordered pair of languages in a row.
 
     With cosine `s`, temperature `t` and margin `m`, row `i` costs `-log(p_i / (p_i + sum_{j != i}
-    exp(s(a_i, b_j) / t)))` for a -> b, where `p_i = exp((s(a_i, b_i) - m) / t)`: the cross-entropy
-    of finding its translation among all texts `b_j`. All other rows are negatives, even rows with
-    the same text.
+    exp(s(a_i, b_j) / t)))` for a -> b, where `p_i = exp((s(a_i, b_i) - m) / t)`. All other rows are
+    negatives, even rows with the same text.
 
     Triples are trained in one direction, as in `MultipleNegativesRankingLoss` of
-    sentence-transformers with `scale = 1 / temperature`: the anchor of row `i` selects its positive
-    among the positives and hard negatives of all rows. A row may have any number of negatives.
+    sentence-transformers with `scale = 1 / temperature`: each anchor selects its positive among the
+    positives and hard negatives of all rows. A row may have any number of negatives.
 
     Args:
         weight: The factor of this loss in the total.
-        temperature: The number that cosines are divided by. The smaller it is, the more the nearest
-            negatives count.
+        temperature: The number that cosines are divided by. Smaller values put more weight on the
+            nearest negatives.
         margin: The number subtracted from the cosine of a positive pair (additive margin).
         gather: In training on several processes, take negatives from all of them, with gradients
-            flowing to both sides. Languages are matched by their position in a batch. If they agree
-            and `center` is off, the loss equals that of one process with all rows. Evaluation never
+            flowing to both sides. If `center` is off and the processes' batches have the same
+            languages in order, the loss equals that of one process with all rows. Evaluation never
             gathers.
-        center: Subtract the mean of the process's batch from all vectors first. The vectors of many
-            encoders lie in a narrow cone, which a large temperature would otherwise break up.
+        center: Subtract the mean of the process's batch from all vectors first, because many
+            encoders' vectors lie in a narrow cone.
         dims: Prefix lengths, such as `[64, 128, 256, 384]`, at which the vectors can be cut
-            (Matryoshka embeddings). The loss is the mean over the prefixes, each centered and
-            scaled to length 1 by itself. Kusupati et al. (2022) take the sum; the mean keeps the
-            loss on the same scale. The whole vector counts only if its width is listed. None trains
-            only the whole vector.
+            (Matryoshka embeddings). The loss is the mean over the prefixes (Kusupati et al., 2022,
+            take the sum), each centered and scaled to length 1 by itself. Include the full width.
+            None trains only the full vector.
         dims_per_step: The number of `dims` that each step draws at random, as in `MatryoshkaLoss`
-            of sentence-transformers. Each prefix costs a comparison of all texts in the batch.
-            Evaluation uses all `dims`. None uses all in training too.
+            of sentence-transformers. Evaluation uses all `dims`. None uses all in training too.
 
     Source: van den Oord et al. 2018 (InfoNCE); Chen et al. 2020 (cosine and temperature, SimCLR's
     NT-Xent); Yang et al. 2019 (both directions, additive margin); Kusupati et al. 2022, arXiv
@@ -118,7 +115,7 @@ class InfoNCE(EmbeddingObjective):
             )
 
     def count(self, sizes: BatchSizes) -> int:
-        """Return one term for every row and ordered pair of languages, or for every triple."""
+        """Return one term per row and ordered pair of languages, or per triple."""
         if sizes.has_triples:
             return sizes.rows
         return sizes.ordered_pairs

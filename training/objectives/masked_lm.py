@@ -60,10 +60,9 @@ class TokenPrediction(MaskingObjective):
 
 
 class CausalLanguageModel(TokenPrediction):
-    """Causal language modeling (CLM): the cross-entropy of every token given those before it.
+    """Causal language modeling (CLM): the cross-entropy of every token given the tokens before it.
 
-    The encoder must be `causal`. The first token of a text, `<s>`, is not predicted; the last,
-    `</s>`, is.
+    The encoder must be `causal`. The first token, `<s>`, is not predicted; the last, `</s>`, is.
 
     Args:
         weight: The factor of this loss in the total.
@@ -71,7 +70,7 @@ class CausalLanguageModel(TokenPrediction):
     Source: Conneau 2019, section 4.3.3.
 
     Inputs: outputs of the prediction head (tokens, d_model) at the places before the predicted
-        tokens, the output projection (vocab_size, d_model), and these tokens (tokens,).
+    tokens, the output projection (vocab_size, d_model), and these tokens (tokens,).
 
     Raises:
         TmdeError: The encoder is not causal.
@@ -87,14 +86,14 @@ class CausalLanguageModel(TokenPrediction):
     """
 
     def count(self, sizes: BatchSizes) -> int:
-        """Return the number of tokens that are predicted."""
+        """Return the number of predicted tokens."""
         return sizes.tokens - sizes.texts
 
     def check_config(self, config: PreTrainedConfig) -> None:
-        """Check that the encoder does not see the tokens to predict.
+        """Check that the encoder is causal.
 
         Raises:
-            TmdeError: It does.
+            TmdeError: It is not.
         """
         if not config.causal:
             raise TmdeError(
@@ -105,7 +104,7 @@ class CausalLanguageModel(TokenPrediction):
     def mask(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
     ) -> Masked:
-        """Hide nothing: `places` are those from which the next token is predicted."""
+        """Hide nothing: the next token is predicted from `places`."""
         has_next_token = nn.functional.pad(attention_mask[..., 1:], (0, 1)).bool()
         places = has_next_token.flatten().nonzero().squeeze(1)
         targets = input_ids.flatten()[places + 1]
@@ -115,14 +114,11 @@ class CausalLanguageModel(TokenPrediction):
 class MaskedLanguageModel(TokenPrediction):
     """Masked language modeling (MLM): the cross-entropy of hidden tokens.
 
-    A share of the tokens in a batch, special tokens excluded, is chosen at random. Of these,
-    `mask_share` become `<mask>`, `random_share` become another non-special entry of the vocabulary,
-    and the rest stay. All chosen tokens are predicted.
-
-    Exactly `round(share * tokens)` tokens are chosen, at least one, so that the number of terms is
-    known before the batch is encoded. Conneau (2019) chooses tokens in proportion to the square
-    root of their inverse frequency: `frequency_power=0.5`, with frequencies from the batch. BERT
-    and XLM-R do not.
+    Exactly `round(share * tokens)` tokens of a batch, at least one, are chosen at random, without
+    special tokens. Of these, `mask_share` become `<mask>`, `random_share` become another
+    non-special entry of the vocabulary, and the rest stay. All chosen tokens are predicted. Conneau
+    (2019) chooses tokens in proportion to the square root of their inverse frequency:
+    `frequency_power=0.5`, with frequencies from the batch.
 
     Args:
         weight: The factor of this loss in the total.
@@ -135,11 +131,11 @@ class MaskedLanguageModel(TokenPrediction):
     Source: Devlin et al. 2018; Conneau 2019, section 4.3.3.
 
     Inputs: outputs of the prediction head (tokens, d_model) at the chosen places, the output
-        projection (vocab_size, d_model), and the tokens that stood there (tokens,).
+    projection (vocab_size, d_model), and the tokens that stood there (tokens,).
 
     Raises:
-        TmdeError: The share is outside (0, 1], or the shares of the chosen tokens are no
-            probabilities or more than 1 together.
+        TmdeError: The share is outside (0, 1], or the shares of chosen tokens are not probabilities
+            or exceed 1 together.
 
     Example:
         ```python
@@ -182,13 +178,13 @@ class MaskedLanguageModel(TokenPrediction):
         self.frequency_power = frequency_power
 
     def num_chosen(self, tokens: int) -> int:
-        """Return the number of tokens to predict out of this many."""
+        """Return how many of this many tokens to predict."""
         if not tokens:
             return 0
         return max(1, round(self.share * tokens))
 
     def count(self, sizes: BatchSizes) -> int:
-        """Return the number of tokens that are predicted."""
+        """Return the number of predicted tokens."""
         num_special = 2 * sizes.texts  # Each text has `<s>` and `</s>`.
         return self.num_chosen(sizes.tokens - num_special)
 

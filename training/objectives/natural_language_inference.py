@@ -19,8 +19,7 @@ class NaturalLanguageInference(Objective):
 
     With vectors u of the premise and v of the hypothesis, a network with one hidden layer reads
     `[u, v, |u - v|, u * v]` and predicts entailment, neutral or contradiction. The loss is the
-    cross-entropy. The classifier is trained with the encoder and stored in checkpoints, so a run
-    can be resumed. The saved model does not contain it.
+    cross-entropy. Checkpoints contain the classifier; the saved model does not.
 
     Args:
         weight: The factor of this loss in the total.
@@ -28,10 +27,10 @@ class NaturalLanguageInference(Objective):
         dropout: The dropout rate before both layers of the classifier.
 
     Inputs: embeddings (2, rows, d) of premises and hypotheses, and the classes (rows,). The sum has
-    one term a row. Components: `loss`, and `accuracy`.
+    one term per row. Components: `loss` and `accuracy`.
 
     Raises:
-        TmdeError: The layer has no units, or the probability is outside [0, 1].
+        TmdeError: `hidden_size` is below 1, or `dropout` is outside [0, 1].
 
     Example:
         ```python
@@ -59,7 +58,7 @@ class NaturalLanguageInference(Objective):
         self.classifier: nn.Sequential | None = None
 
     def build(self, width: int) -> None:
-        """Make the classifier, once."""
+        """Create the classifier."""
         if self.classifier is not None:
             return
         self.classifier = nn.Sequential(
@@ -71,7 +70,7 @@ class NaturalLanguageInference(Objective):
         )
 
     def count(self, sizes: BatchSizes) -> int:
-        """Return the number of pairs of sentences."""
+        """Return the number of sentence pairs."""
         return sizes.rows
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
@@ -80,7 +79,7 @@ class NaturalLanguageInference(Objective):
         return output
 
     def forward(self, embeddings: torch.Tensor, labels: torch.Tensor) -> ObjectiveOutput:
-        """Return the cross-entropy of the classes, and the number of right ones."""
+        """Return the cross-entropy of the classes, and the number of correct predictions."""
         premise, hypothesis = embeddings
         difference = (premise - hypothesis).abs()
         features = torch.cat([premise, hypothesis, difference, premise * hypothesis], dim=-1)

@@ -20,19 +20,19 @@ class NtdvDistance(Objective):
 
     The distance cost of cNV (Li, 2021, eq. 3.6-3.8), for every ordered pair of languages in a row.
 
-    `|.|` is the Frobenius norm of the matrix of context vectors. With `k_j = |P_a - P_b|^2 - |P_a -
-    P_b_j|^2` and `l_j = max(0, margin + margin * k_j / (2 * v + 1))`, a row costs `sum_j l_j` for a
-    -> b. The `N_s` negatives `b_j` are other sentences of language b from the same micro-batch. `v`
-    is the mean norm over all texts of the micro-batch.
+    With the Frobenius norm `|.|` of a text's matrix of context vectors, `k_j = |P_a - P_b|^2 - |P_a
+    - P_b_j|^2` and `l_j = max(0, margin + margin * k_j / (2 * v + 1))`, a row costs `sum_j l_j` for
+    a -> b. The `N_s` negatives `b_j` are other sentences of language b from the same micro-batch.
+    `v` is the mean norm over all texts of the micro-batch.
 
     Args:
-        weight: The factor of this loss in the total (beta), 0.5 in the thesis. Eq. 3.8 adds one
-            such cost per pair of texts (here, the mean of both directions) and the translation
-            costs of both directions, whose mean then weighs 2 * (1 - beta).
-        margin: How much farther than the translation a negative must be (alpha), 2 * sqrt(d_h) in
-            the thesis: 64 for its d_h of 1024.
+        weight: The factor of this loss in the total (beta), 0.5 in the thesis. Eq. 3.8 has one such
+            cost per pair of texts (here the mean of both directions) and two translation costs,
+            whose mean then weighs 2 * (1 - beta).
+        margin: How much farther than the translation a negative must be (alpha): 2 * sqrt(d_h) in
+            the thesis, 64 for its d_h of 1024.
         negatives: The number of negatives per sentence (N_s). A batch with fewer other rows uses
-            all of them, and their mean counts N_s times. Default: 20.
+            all of them and scales their mean. Default: 20.
 
     Inputs: embeddings (languages, rows, d), the context vectors of a model that has several.
 
@@ -62,7 +62,7 @@ class NtdvDistance(Objective):
         self.negatives = negatives
 
     def count(self, sizes: BatchSizes) -> int:
-        """Return one term for every row and ordered pair of languages."""
+        """Return one term per row and ordered pair of languages."""
         return sizes.ordered_pairs
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:

@@ -11,11 +11,11 @@ class SimilarityLoss(EmbeddingObjective):
     """Pull a text and its translation to the same point: `L_sim = ||h(s) - h(t)||_2^2`.
 
     There is one term per pair of languages in a row. Combine it with a translation loss: alone, it
-    is lowest when all texts have the same vector.
+    makes all vectors equal.
 
     Args:
-        weight: The factor of this loss in the total (alpha). The paper gives no value: "starting
-            with the two terms having comparable value is a good place to start tuning".
+        weight: The factor of this loss in the total (alpha). The paper suggests starting where both
+            losses have comparable values.
 
     Source: Yu et al. 2018, section 2.2.
 

@@ -14,14 +14,14 @@ class SimilaritySoftmax(EmbeddingObjective):
     With embeddings u and v of a batch in two languages, row j1 costs `-log cos(pi/2 *
     (softmax_j2(u_j1 . u_j2) - softmax_j2(v_j1 . v_j2)))`, summed over all rows j2, including j1.
 
-    The loss would be infinite where one probability is 1 and the other 0. Beyond a difference of `1
-    - epsilon`, it therefore continues as a straight line with its slope at that point.
+    This is infinite where one probability is 1 and the other 0. Beyond a difference of `1 -
+    epsilon`, the loss continues as a straight line.
 
     Args:
         weight: The factor of this loss in the total; 2 in eq. 7.
         epsilon: How far from a difference of 1 the straight line starts.
 
-    Inputs: embeddings (languages, rows, d_model). The sum has one term for every row and pair of
+    Inputs: embeddings (languages, rows, d_model). The sum has one term per row and pair of
     languages.
 
     Raises:
@@ -46,7 +46,7 @@ class SimilaritySoftmax(EmbeddingObjective):
         self.epsilon = epsilon
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
-        """Return the disagreement of every two languages."""
+        """Return the disagreement of all pairs of languages."""
         embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
         # Products of hundreds need fp32 in an exponent.
         with torch.autocast(embeddings.device.type, enabled=False):

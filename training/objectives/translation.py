@@ -95,26 +95,26 @@ class TranslationObjective(Objective):
             Default: 0.1 (Li, 2021, section 4.3.1).
         reduction: `"sum"`: a sentence costs the sum over its tokens (eq. 4.21 as printed), averaged
             over sentences. `"mean"`: the average over tokens.
-        row_share: In training, translate only this share of a batch's rows, drawn anew for each
-            batch. Their loss is scaled up to all rows.
-        sampled_vocabulary: In training, let targets compete with this many random vocabulary
-            entries instead of all (Jean et al., 2015), because the softmax over a large vocabulary
-            costs more than a small model. The loss and nll of such steps are not comparable with
-            those on dev rows, which use the whole vocabulary. None uses it in training too.
+        row_share: The share of rows to translate in training, sampled anew for each batch. Their
+            loss is scaled up to all rows.
+        sampled_vocabulary: In training, the number of random vocabulary entries that targets
+            compete with (Jean et al., 2015), which is faster with a large vocabulary. The loss and
+            nll of such steps are not comparable with those on dev rows. None uses the whole
+            vocabulary.
         targets: What the decoder predicts from the embedding of a text, one of these or a list:
 
             - `"pivots"`: the row in every other pivot language.
-            - `"self"`: the text itself (an autoencoder). Together with `"pivots"`, two pivots
-              follow the curriculum en-en, en-es, es-es, es-en of Li (2021, footnote 11).
+            - `"self"`: the text itself (an autoencoder). With `"pivots"`, two pivots follow the
+              curriculum en-en, en-es, es-es, es-en of Li (2021, footnote 11).
             - `"next"`: the next row of the document in the same language (SkipThought). Rows
-              without one are left out and counted.
-            - The name of a column, such as linearized parses (Seq2Tree). Every language of a row
-              predicts its text. Rows without one are left out and counted.
+              without one are skipped and counted.
+            - The name of a column, such as linearized parses (Seq2Tree), which every language of a
+              row predicts. Rows without one are skipped and counted.
 
             Except for `"pivots"`, the decoder gets the language that the encoder reads.
 
     Inputs: decoder states (tokens, d_model) of the real target positions, the output projection
-        (vocab_size, d_model), and the targets (tokens,).
+    (vocab_size, d_model), and the targets (tokens,).
 
     Raises:
         TmdeError: The smoothing or a share is out of range, the sampled vocabulary is empty, or

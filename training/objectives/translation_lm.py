@@ -25,27 +25,25 @@ def neighbors(languages: int) -> list[tuple[int, int]]:
 class TranslationLanguageModel(MaskedLanguageModel):
     """Translation language modeling (TLM).
 
-    Masked language modeling over a text and its translation, read as one: `<s> text </s> <s>
-    translation </s>`. Tokens of both are hidden, and the positions of the translation restart at 0.
-    There is no language signal, as in XLM-R. Rows of two languages are joined in their order. In
-    longer rows, each language is joined with the next and the last with the first, so every text is
-    read twice.
+    This is masked language modeling over a text joined with its translation: `<s> text </s> <s>
+    translation </s>`. Tokens of both are hidden, and positions restart at 0 in the translation.
+    There is no language signal, as in XLM-R. In rows of more than two languages, each language is
+    joined with the next and the last with the first.
 
     Conneau (2019) alternates between batches for MLM and TLM. Here, a run with both objectives uses
     every batch for both.
 
     Args:
         weight: The factor of this loss in the total.
-        share: The share of tokens to choose.
-        mask_share: The probability that a chosen token becomes `<mask>`.
-        random_share: The probability that a chosen token becomes another entry of the vocabulary.
-        frequency_power: Tokens that occur n times in the batch are chosen in proportion to `n **
-            -frequency_power`.
+        share: As for [`MaskedLanguageModel`].
+        mask_share: As for [`MaskedLanguageModel`].
+        random_share: As for [`MaskedLanguageModel`].
+        frequency_power: As for [`MaskedLanguageModel`].
 
     Source: Conneau 2019, section 4.3.3 and figure 4.6 (Lample and Conneau 2019).
 
     Inputs: outputs of the prediction head (tokens, d_model) at the chosen places, the output
-        projection (vocab_size, d_model), and the tokens that stood there (tokens,).
+    projection (vocab_size, d_model), and the tokens that stood there (tokens,).
 
     Example:
         ```python
@@ -71,7 +69,7 @@ class TranslationLanguageModel(MaskedLanguageModel):
     requirements = Requirements(embeddings="none", head=True)  # It calls the encoder itself.
 
     def count(self, sizes: BatchSizes) -> int:
-        """Return the number of tokens that are predicted."""
+        """Return the number of predicted tokens."""
         # The number of pairs in which each text is read.
         readings_per_text = 2 * len(neighbors(sizes.languages)) // sizes.languages
         return self.num_chosen(readings_per_text * (sizes.tokens - 2 * sizes.texts))
@@ -84,11 +82,11 @@ class TranslationLanguageModel(MaskedLanguageModel):
         Args:
             input_ids: (languages, rows, length), padded on the right; two languages or more.
             attention_mask: (languages, rows, length).
-            config: The model's.
+            config: The model's configuration.
 
         Returns:
-            (pairs * rows, 2 * length): the first pair of every row, then the second, ... The
-            padding of the first text stays between the two, where nothing attends it.
+            (pairs * rows, 2 * length): the first pair of every row, then the second, and so on. The
+            padding of the first text stays between the two, masked.
         """
         pairs = neighbors(len(input_ids))
         joined_ids = _joined(input_ids, pairs)

@@ -34,33 +34,25 @@ class UnifiedGenerativeTask(MaskingObjective):
 
     The loss is `KL(q || p)`. In every row, one token w_t of one text is hidden: the text, then the
     token, is drawn uniformly. p is the softmax over the vocabulary of a text's embedding, through
-    the prediction head, and ||S|| is the length of a sentence S. The text S_l predicts its
-    translation S_l':
+    the prediction head. The text S_l predicts its translation S_l', which has ||S_l'|| different
+    tokens:
 
-    - If w_t was hidden in S_l', `q(w) = N_w / ||S_l'||`: all its tokens (w_t too) alike (eq. 3).
-    - If w_t was hidden in S_l, `q(w) = N_w / (2 ||S_l'||)`, and `1/2` more for w_t (eq. 4).
+    - If w_t was hidden in S_l', `q(w) = 1 / ||S_l'||` for all its tokens, including w_t (eq. 3).
+    - If w_t was hidden in S_l, `q(w) = 1 / (2 ||S_l'||)`, and `1/2` more for w_t (eq. 4).
 
-    N_w is 1 for every token of S_l' whatever its frequency, as in the paper's footnote 3, so
-    ||S_l'|| is the number of different tokens. Special tokens do not count, unless a sentence has
-    no others. In rows of more than two languages, every text predicts each of the others.
-
-    The paper's table 6 compares it with the two tasks that it unifies. `"xtr"`, cross-lingual
-    token-level reconstruction, hides nothing and takes q from eq. 3. `"smlm"`, the single-word
-    masked language model, lets all texts of a row predict only w_t (eq. 1). Its MLM is the
-    objective `masked_lm`, which can be combined with `"xtr"`.
-
-    `sum_w q(w) log p(w)` needs the logits of few entries, and `cross_entropy_sum` computes the
-    normalizer of p. Neither q nor p is ever stored for the whole vocabulary.
+    Special tokens do not count, unless a sentence has no others. In rows of more than two
+    languages, every text predicts each of the others.
 
     Args:
         weight: The factor of this loss in the total; 1 in eq. 7.
-        task: The variant: `"ugt"`, `"xtr"` or `"smlm"`.
+        task: `"ugt"`, or one of the tasks it unifies (table 6). `"xtr"`, cross-lingual token-level
+            reconstruction, hides nothing and takes q from eq. 3. `"smlm"`, the single-word masked
+            language model, lets all texts of a row predict only w_t (eq. 1).
 
     Inputs: outputs of the prediction head for the embeddings (languages, rows, d_model), the output
-        projection (vocab_size, d_model), what `mask` hid, and the texts as they were,
-        (languages, rows, length), with their mask.
-
-    The sum has one term for every row and pair of languages, both directions together, as in eq. 2.
+    projection (vocab_size, d_model), the hidden tokens from `mask`, and the original texts,
+    (languages, rows, length), with their mask. The sum has one term per row and pair of languages,
+    both directions together, as in eq. 2.
 
     Example:
         ```python
@@ -92,10 +84,7 @@ class UnifiedGenerativeTask(MaskingObjective):
     def mask(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
     ) -> Masked:
-        """Hide one token of every row.
-
-        Rows that have only special tokens stay as they are, and for `"xtr"` all rows do.
-        """
+        """Hide one token of every row, except for `"xtr"` and in rows of only special tokens."""
         is_content = content_tokens(input_ids, attention_mask, config)
         if self.task == "xtr":
             nothing = input_ids.new_empty(0)
@@ -113,7 +102,7 @@ class UnifiedGenerativeTask(MaskingObjective):
         return Masked(masked_ids, places, targets, is_content)
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
-        """Return the loss of what the head predicts from the embeddings."""
+        """Return the loss of predictions from the embeddings."""
         input_ids = encoded.batch.input_ids
         attention_mask = encoded.attention_mask
         masked = encoded.masked

@@ -11,19 +11,14 @@ class WeightRegularization(Objective):
     """L2 penalty on the encoder: the sum of the squares of its weights, `sum_W ||W||_F^2`.
 
     Yu et al. (2018, section 2.2) replace the similarity loss "with an L2 norm on the encoder
-    weights". The norm is squared here, because the gradient of a plain norm has the same length
-    however small the weights are. Weights are all trained parameters of two or more dimensions:
-    layer matrices and token vectors, but no biases or gains of norms.
-
-    Unlike the optimizer's `weight_decay`, it does not affect the decoder, and Adam scales its
-    gradient together with all others.
-
-    FSDP is not supported, because every process needs all weights.
+    weights". The norm is squared here, because the gradient of a plain norm does not shrink with
+    the weights. Weights are all trained parameters of two or more dimensions. The optimizer's
+    `weight_decay`, in contrast, also affects the decoder. FSDP is not supported.
 
     Args:
         weight: The factor of this loss in the total. The penalty does not depend on the batch size.
 
-    Inputs: the encoder's parameters, a list.
+    Inputs: a list of the encoder's parameters.
 
     Raises:
         TmdeError: No matrix of the encoder is trained.
@@ -44,11 +39,11 @@ class WeightRegularization(Objective):
         super().__init__(weight)
 
     def count(self, sizes: BatchSizes) -> int:
-        """Return one term a micro-batch: neither its size nor accumulation changes the penalty."""
+        """Return one term per micro-batch, whatever its size."""
         return 1
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
-        """Return the penalty on those parameters of the encoder that are trained."""
+        """Return the penalty on the encoder's trained parameters."""
         parameters = encoded.encoder.parameters()
         output: ObjectiveOutput = self([weight for weight in parameters if weight.requires_grad])
         return output

@@ -18,13 +18,10 @@ class XnliAlignment(Objective):
 
     `L(x, y) = dist(x, y) - negative_weight * (dist(x_c, y) + dist(x, y_c))` with the Euclidean
     distance. x is a sentence of the source language, y its translation, and x_c and y_c are other
-    sentences of the same micro-batch, drawn independently. Only y and y_c have a gradient. A batch
-    of one row has no negatives.
+    sentences of the same micro-batch, drawn independently. Only y and y_c have a gradient.
 
-    Keep `negative_weight` at 0.5 or below (0.25 in the paper). The loss is then bounded below: on
-    average over the draws, by `-2 * negative_weight` times the mean distance between source vectors
-    (triangle inequality). Above 0.5, it falls without end as target vectors move away from
-    everything.
+    Keep `negative_weight` at 0.5 or below: above, the loss has no lower bound, and target vectors
+    move away from everything.
 
     With `margin`, it is the ranking loss that the paper rejects for "very poor results", because
     translations need only be nearer than other sentences, not near: `L_rank(x, y) = max(0, margin -
@@ -32,17 +29,16 @@ class XnliAlignment(Objective):
 
     Args:
         weight: The factor of this loss in the total.
-        negative_weight: The factor of the distances to other sentences (lambda). Default: 0.25. The
-            ranking loss ignores it.
+        negative_weight: The factor of the distances to other sentences (lambda), without `margin`.
+            Default: 0.25, as in the paper.
         source_language: The language whose encoder the others are fitted to.
         margin: How much farther than the translation another sentence must be (alpha), for the
-            ranking loss. The paper gives no value. None uses the alignment loss.
+            ranking loss. The paper gives no value.
 
     Inputs: embeddings (languages, rows, d) and the codes of the languages.
 
     Raises:
-        TmdeError: `negative_weight` is negative, or the source is not among the languages of a
-            batch.
+        TmdeError: `negative_weight` is negative, or a batch lacks the source language.
 
     Example:
         ```python
@@ -73,7 +69,7 @@ class XnliAlignment(Objective):
         self.margin = margin
 
     def count(self, sizes: BatchSizes) -> int:
-        """Return one term for every row and language other than the source."""
+        """Return one term per row and language other than the source."""
         return sizes.rows * (sizes.languages - 1)
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:

@@ -41,18 +41,18 @@ def load_recipe(
     overrides: Iterable[str] | Mapping[str, Any] = (),
     encoder: str | None = None,
 ) -> Recipe:
-    """Return a recipe of the package or from a YAML file, with overrides applied.
+    """Return a packaged recipe or one from a YAML file, with overrides applied.
 
     A teacher named `encoder` becomes the recipe's encoder, with its prompt.
 
     Args:
-        name_or_path: The name of a recipe in the package, or the path of a YAML file.
+        name_or_path: The name of a packaged recipe, or the path of a YAML file.
         overrides: Settings as strings `key=value`, or as a mapping.
         encoder: The folder or Hub id of an encoder that replaces the recipe's model. The `model`
-            section becomes that of the recipe `adapted`; data, objectives and training stay.
+            section becomes that of the recipe `adapted`; other sections stay.
 
     Raises:
-        RecipeError: The recipe or a key does not exist, or a value does not fit.
+        RecipeError: The recipe or a key does not exist, or a value is invalid.
 
     Example:
         ```python
@@ -166,12 +166,12 @@ def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     """Return a recipe with some values changed.
 
     Args:
-        recipe: The recipe, which stays unchanged.
+        recipe: The recipe, which is not changed.
         settings: Values by key: `section.key`, `objectives.name.key`, or a bare `key` that exists
             in only one section.
 
     Raises:
-        RecipeError: A key does not exist, or a value does not fit.
+        RecipeError: A key does not exist, or a value is invalid.
     """
     sections: Sections = recipe.settings()
     for key, value in settings.items():
@@ -180,7 +180,7 @@ def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
 
 
 def with_overrides(recipe: Recipe, overrides: Iterable[str]) -> Recipe:
-    """Return a recipe with overrides of the form `key=value` applied, see `with_settings`."""
+    """Return a recipe with overrides `key=value` applied, see `with_settings`."""
     return with_settings(recipe, dict(parse_override(override) for override in overrides))
 
 
@@ -194,7 +194,7 @@ def parse_override(override: str) -> tuple[str, Any]:
     """Return the key of an override and its value, parsed as YAML.
 
     Raises:
-        RecipeError: The override is not of the form `key=value`, or its value is not YAML.
+        RecipeError: The override is not `key=value`, or the value is not YAML.
     """
     key, separator, text = override.partition("=")
     key = key.strip()

@@ -43,17 +43,17 @@ Sections = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training run as a recipe describes it.
+    """A recipe for a training run.
 
     Recipes are frozen: `with_settings` and `with_sections` return new ones.
 
     Attributes:
-        name: The name of the recipe, or of its file.
-        description: The purpose of the recipe, as a sentence.
-        data: The `data` section: languages and sources.
+        name: The name of the recipe or of its file.
+        description: The purpose, as a sentence.
+        data: The languages and sources.
         tokenizer: The tokenizer to train or to load.
         warm_start: What the model is initialized from.
-        model: The architecture and sizes of the model.
+        model: The architecture and sizes.
         objectives: The losses and their options.
         training: The training arguments.
         card: Texts for the model card.
@@ -80,7 +80,7 @@ class Recipe:
 
     @property
     def architecture(self) -> str:
-        """The architecture that the `model` section builds, one of `ARCHITECTURES`."""
+        """The architecture of the `model` section, one of `ARCHITECTURES`."""
         architecture: str = self.model.architecture
         return architecture
 
@@ -92,7 +92,7 @@ class Recipe:
 
     @property
     def requirements(self) -> dict[str, Requirements]:
-        """What each loss needs of the model and of a row, by the name of the loss."""
+        """The requirements of each loss on the model and on a row, by the loss's name."""
         return {name: objective_class(name).requirements for name in self.objectives.settings()}
 
     @property
@@ -134,7 +134,7 @@ class Recipe:
         return {section: getattr(self, section).settings() for section in SECTIONS}
 
     def to_yaml(self) -> str:
-        """Return the YAML file from which `load_recipe` makes the same recipe."""
+        """Return a YAML file from which `load_recipe` makes the same recipe."""
         content = {"description": self.description, **self.settings()}
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 

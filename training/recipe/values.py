@@ -15,7 +15,7 @@ from modeling_tmde import TmdeError
 
 
 class RecipeError(TmdeError):
-    """An unknown recipe or key, or a value that does not fit."""
+    """An unknown recipe or key, or an invalid value."""
 
 
 def unknown_name_message(kind: str, name: object, known: Iterable[str]) -> str:

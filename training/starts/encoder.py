@@ -45,18 +45,19 @@ def adapt_encoder(
 ) -> AdaptedForConditionalGeneration:
     """Return a model around a pretrained encoder, for `TmdeTrainer` to train further.
 
-    It uses the encoder's tokenizer. Its decoder is new, and only a translation objective trains it.
+    Use the encoder's tokenizer. The model's decoder is new, and only a translation objective trains
+    it.
 
     Args:
         encoder: The folder or Hub id of the encoder, such as XLM-R, BERT, ModernBERT or the encoder
             of T5.
-        prompt: The text that the model puts before every text, such as "query: ". None takes the
-            prompt stored with the encoder.
+        prompt: The text that the model puts before every text, such as "query: ". Default: the
+            encoder's stored prompt.
         pooling: `"mean"` averages the encoder's outputs, `"cls"` takes the first one.
-        options: Further options of [`AdaptedConfig`], such as `languages` and `pivot_languages`.
+        options: More options of [`AdaptedConfig`], such as `languages` and `pivot_languages`.
 
     Raises:
-        TmdeError: The encoder cannot be trained, or an option does not fit.
+        TmdeError: The encoder can't be trained, or an option is invalid.
 
     Example:
         ```python

@@ -77,11 +77,10 @@ def load_parallel(
               `"corpus"`.
             - A `datasets.Dataset` or `IterableDataset`, with a column `translation` or one column
               per language.
-        languages: The languages to return; None for all. A column of exactly that name is preferred
-            to a locale (`de-DE` or `DE` for `de`). `["anchor", "positive"]` loads triples with all
-            their negatives.
-        pivot_languages: Load only Hub configs (language pairs) that contain one of these. Files are
-            not filtered.
+        languages: The languages to return; None for all. `de` also reads a column `de-DE` or `DE`,
+            if none is named exactly so. `["anchor", "positive"]` loads triples with all their
+            negatives.
+        pivot_languages: Load only Hub configs (language pairs) that contain one of these.
         split: The split of a Hub dataset or of the sample. Files have no splits.
         streaming: Return an `IterableDataset`, which checks rows as it reads them, in constant
             memory. One streamed source makes all of them streamed.
@@ -97,18 +96,18 @@ def load_parallel(
         token: The Hub token for private datasets.
         max_rows: Read at most this many rows: the first ones, or a proportional share of each Hub
             config.
-        report: Counts, updated in place while rows are read. Each `DataLoader` worker updates its
-            own copy.
+        report: Counts to update while rows are read. Each `DataLoader` worker updates its own copy.
         document_ids: Keep the column `doc_id`, the document of a row (parquet, JSONL and Hub
-            datasets). If `temperature` mixes the rows, a column `reading_order` is added: the row
-            with the next number continues the document.
-        labels: Load pairs for natural language inference instead: the columns `premise`,
-            `hypothesis` and `label` (see [`load_xnli`]). A row with any other label, such as SNLI's
-            -1, is a bad row. `languages` selects configs of a Hub dataset.
+            datasets). If `temperature` mixes the rows, a column `reading_order` numbers them in
+            document order.
+        labels: Load the pairs of [`load_xnli`] from any source: the columns `premise`, `hypothesis`
+            and `label`. A row with another label, such as SNLI's -1, is a bad row. `languages`
+            selects configs of a Hub dataset.
         columns: Custom column names, such as `{"de": "Source", "en": "Target"}`; also for `doc_id`
             and `label`. Naming two or more languages stops other columns from being read as
             languages.
-        places: Keep the file and row number of each row.
+        places: Add `file`, the name of the file or dataset, and `row`, the row number, as in error
+            messages.
         target_columns: More texts of a row, such as linearized parses, which are read like the
             languages and returned in `translation`.
         fewest_texts: The number of texts a row needs, including `target_columns`: 2 or 1.
@@ -116,12 +115,10 @@ def load_parallel(
             characters; None detects it.
 
     Returns:
-        A dataset with one column, `translation`: a struct with a nullable string for each language,
-        keys sorted. Every row has at least `fewest_texts` texts. A triple has `anchor` and
-        `positive`, and may have `negative`, or `negative_1`, `negative_2` and so on. `document_ids`
-        adds `doc_id`, a string or null. With `labels`, the texts are `premise` and `hypothesis`,
-        and `label` is the class number. `places` adds `file`, the name of the file or dataset, and
-        `row`, the row number, as in error messages.
+        A dataset with the column `translation`: a struct with a nullable string for each language,
+        keys sorted. A triple has `anchor` and `positive`, and may have `negative`, or `negative_1`,
+        `negative_2` and so on. `document_ids` adds `doc_id`, a string or null. With `labels`, the
+        texts are `premise` and `hypothesis`, and `label` is the class number.
 
     Raises:
         CorpusError: The input is invalid as a whole: no file found, unknown languages, Moses files

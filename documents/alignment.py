@@ -50,14 +50,11 @@ def align_documents(
 ) -> list[AlignedPair]:
     """Pair documents one to one, greedily: the best pair first, then the best of those left.
 
-    This is the WMT16 protocol. Scores are cosines, or the margins `ratio` and `distance` of Artetxe
-    and Schwenk (2019, arXiv 1811.01136, section 3) over all documents of the other side. `ratio` is
-    2k times eq. 4 of LAWDR (Gong et al., 2021), which divides by the sum over the 2k neighbors
-    instead of their mean. A pair whose neighbors have a mean cosine of 1e-6 or less has no ratio;
-    it ranks below all others, by cosine.
-
-    Scores are float64. Ties, to nine decimals, are broken by the order of rows in `first`, then in
-    `second`.
+    This is the WMT16 protocol. Scores are float64 cosines, or the margins `ratio` and `distance` of
+    Artetxe and Schwenk (2019, arXiv 1811.01136, section 3) over all documents of the other side.
+    `ratio` is 2k times eq. 4 of LAWDR (Gong et al., 2021). A pair whose neighbors have a mean
+    cosine of 1e-6 or less has no ratio; it ranks below all others, by cosine. Ties, to nine
+    decimals, are broken by the order of rows.
 
     Args:
         first: (n, d), dense or sparse.

@@ -105,25 +105,25 @@ def align_files(
         b: The same in the other language.
         output: The .tsv file for the document pairs, best first. Existing files are replaced.
         rows: The file for the aligned sentences, .jsonl or .tmx. Requires both languages.
-        unpaired: The file for unpaired documents and, with `rows`, for sentences that are
-            unaligned, improbable or below `min_score`; .tsv or .jsonl.
-        identical: The file for pairs of documents and, with `rows`, of sentences with the same text
-            on both sides; .tsv or .jsonl.
+        unpaired: The .tsv or .jsonl file for unpaired documents and, with `rows`, for sentences
+            that are unaligned, improbable or below `min_score`.
+        identical: The .tsv or .jsonl file for documents and, with `rows`, sentences with the same
+            text on both sides.
         model: A folder, a Hub id or a packaged model's name.
-        loading: Arguments for `DocumentEmbedder.from_pretrained`. By default, a document is
-            embedded sentence by sentence (`long_documents`).
+        loading: Arguments for `DocumentEmbedder.from_pretrained`. Default: documents are embedded
+            sentence by sentence (`long_documents`).
         url_field: The URL column. Documents with matching URLs are paired first.
         language_a: The language code of A.
         language_b: The language code of B.
-        same_domain: Pair only documents of the same website, by their URLs.
+        same_domain: Pair only documents of the same website.
         scoring: `cosine`, `ratio` or `distance`; see [`~tmde.documents.align_documents`].
         k: The number of neighbors of a margin.
         threshold: The lowest score of a pair, unless URLs match; None for no limit.
-        min_distinctness: The lowest distinctness of such a pair, from 0 to 1: how much nearer its
-            documents are than the next best, see [`~tmde.documents.distinct_pairs`]. 0.25 suits
-            pages and articles of which many have no translation.
+        min_distinctness: The lowest distinctness of such a pair, from 0 to 1, see
+            [`~tmde.documents.distinct_pairs`]. 0.25 suits pages and articles of which many have no
+            translation.
         lawdr_rank: Embed with LAWDR and remove this many directions; `auto` removes as many as hide
-            the language. Requires both languages. None does not use LAWDR.
+            the language. Requires both languages.
         pairs: A file of known pairs: the `output` of an earlier run, or two ids separated by a tab.
             Only their sentences are aligned.
         reference: A file of correct pairs in the same form, to compare with.

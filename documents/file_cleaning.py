@@ -122,10 +122,9 @@ def clean_files(
     placeholders or length, or repeat an earlier row.
 
     If the output has the format of the only source, the file is filtered, not converted: kept TMX
-    units are byte-identical. A catalog (`.po`, `.xliff`, `.xlf`, `.ts`) keeps all entries, because
-    a program needs them. Wrong entries are marked for review in the format's own way: fuzzy,
-    `needs-review-translation` (XLIFF 2: `initial`), unfinished. Repeated entries are fine in a
-    catalog.
+    units are byte-identical. A catalog (`.po`, `.xliff`, `.xlf`, `.ts`) keeps all entries; wrong
+    ones are marked for review in the format's own way: fuzzy, `needs-review-translation` (XLIFF 2:
+    `initial`), unfinished. Repeated entries are fine in a catalog.
 
     Args:
         sources: Files, folders or Hub datasets, as `load_parallel` reads them.
@@ -145,8 +144,7 @@ def clean_files(
         share: The expected share of correct rows.
         calibration: A calibration file. Default: the model's own.
         bad_rows: `"report"` skips and counts unreadable rows; `"raise"` stops at the first one.
-        judge_anyway: Also compute probabilities in languages that the model does not know. By
-            default, such rows get every other check.
+        judge_anyway: See [`~tmde.documents.RowCleaner`].
 
     Raises:
         TmdeError: A source, the model or an argument can't be used.

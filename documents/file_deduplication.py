@@ -133,10 +133,10 @@ def dedupe_files(
         across_languages: Also remove translations.
         model: The model that finds translations: a folder, a Hub id or a packaged model's name.
             Default: the default model.
-        loading: Arguments for `DocumentEmbedder.from_pretrained`. By default, a document is
-            embedded sentence by sentence (`long_documents`).
-        min_distinctness: The lowest distinctness of translations, from 0 to 1: how much nearer they
-            are than the next best, see [`~tmde.documents.distinct_pairs`]. Default: 0.4.
+        loading: Arguments for `DocumentEmbedder.from_pretrained`. Default: documents are embedded
+            sentence by sentence (`long_documents`).
+        min_distinctness: The lowest distinctness of translations, from 0 to 1, see
+            [`~tmde.documents.distinct_pairs`]. Default: 0.4.
         reading: The fields of [`~tmde.documents.document_sets.Reading`].
 
     Raises:

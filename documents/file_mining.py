@@ -130,7 +130,7 @@ def mine_files(
         share: The expected share of sentences that have a translation on the other side. Default:
             0.5.
         calibration: A calibration file. Default: the model's own.
-        gold: A file of correct pairs to compare with: an id of A, a tab and an id of B per line.
+        gold: A file of correct pairs to compare with: two ids, separated by a tab, per line.
         optimize_threshold: Keep the pairs above the threshold with the highest F1 on `gold`.
         judge_anyway: Also mine languages that the model does not know.
         reading: The fields of [`~tmde.documents.document_sets.Reading`].

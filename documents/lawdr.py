@@ -49,9 +49,7 @@ class Lawdr:
     (algorithm 1, eq. 3). Unlike eq. 3, the sum of w v is divided by the sum of the weights, so it
     does not grow with the document.
 
-    `fit` and `transform` each read documents once, about 8,192 sentences at a time, so any iterable
-    works. Memory holds a Gram matrix per language (8 d^2 bytes) and, in `fit`, samples of
-    sentences.
+    `fit` and `transform` each read documents once, so any iterable works.
 
     Args:
         embedder: A `DocumentEmbedder`, or any object with `encode(list of n str) -> (n, d)`.

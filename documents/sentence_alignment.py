@@ -73,20 +73,13 @@ def align_sentences(
     The alignment has the lowest total cost. Costs follow vecalign (Thompson and Koehn, 2019,
     section 3.2): a bead of a and b sentences costs (a + b) / 2 (1 - cos(x, y)), divided by the
     distances of x and y to sentences of the other document, so that a text near to everything gains
-    nothing. A sentence left alone costs `skip`.
+    nothing.
 
-    Differences from vecalign:
-
-    - The factor is (a + b) / 2 instead of a b, because vectors of many sentences are no farther
-      apart than vectors of few.
-    - Distances to the other document use all its sentences and some near ones (see
-      [`~tmde.documents.beads.BeadCosts`]) instead of random ones.
-    - The vector of several sentences is the sum of their vectors; vecalign embeds the joined text.
-    - `skip` is a number instead of the first quintile of all costs.
-    - The mean of both documents is first subtracted from all vectors, because many encoders'
-      vectors lie in a narrow cone.
-    - Each sentence beyond one per side costs `merge`, and with `lengths`, so does an unlikely
-      length ratio (Gale and Church, 1993).
+    Differences from vecalign: the factor is (a + b) / 2 instead of a b; distances to the other
+    document use all its sentences and some near ones (see [`~tmde.documents.beads.BeadCosts`])
+    instead of random ones; the vector of several sentences is the sum of their vectors; and the
+    mean of both documents is first subtracted from all vectors, because many encoders' vectors lie
+    in a narrow cone.
 
     Above 300 sentences, the path is searched near that of a coarser pass over pairs of neighboring
     vectors. Time and memory then grow with n + m, unless long parts of a document have no
@@ -99,7 +92,8 @@ def align_sentences(
             and 2-1; 4 also 1-3, 2-2 and 3-1.
         skip: The cost of a sentence left alone, above 0. Lower values leave more sentences alone.
         merge: The cost of each sentence beyond one per side, at least 0.
-        lengths: The lengths in characters of both documents' sentences, (n,) and (m,).
+        lengths: The lengths in characters of both documents' sentences, (n,) and (m,), to make
+            unlikely length ratios cost more (Gale and Church, 1993).
         length_weight: The cost of one unit of surprise at the lengths (the negative log
             probability, at most 5), at least 0.
         width: The number of cells to search on each side of the coarser path.

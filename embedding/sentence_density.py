@@ -31,11 +31,9 @@ class SentenceDensity:
     analysis; b is half the mean density of the fitted sentences (section 10.2). A sentence of mean
     density weighs 1/3, a sentence without neighbors 1, and boilerplate nearly 0.
 
-    5-fold cross-validation chooses the bandwidth. A tophat would give a sentence without neighbors
-    no density, so the bandwidth is chosen for a Gaussian and converted by the ratio of the kernels'
-    canonical bandwidths (Marron and Nolan, 1988), 3.95 in 16 dimensions. 20 bandwidths are tried:
-    from the lower decile of the distances to the nearest different sentence up to the median of all
-    distances (for a Gaussian, divided by the square root of the dimensions).
+    5-fold cross-validation chooses one of 20 bandwidths for a Gaussian. For a tophat, which gives a
+    sentence without neighbors no density, it is converted by the ratio of the kernels' canonical
+    bandwidths (Marron and Nolan, 1988), 3.95 in 16 dimensions.
 
     Args:
         components: The number of dimensions after the principal component analysis, if there are as

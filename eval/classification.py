@@ -133,10 +133,10 @@ def evaluate_classification(
 
     Returns:
         Cells in the order of the languages. `value` is the accuracy, and `outcomes` the share of
-        seeds in which each item is right. `extra` contains `macro_f1` (averaged over seeds, over
-        the classes in test labels or predictions), `majority` (the accuracy of the most frequent
-        training class; ties go to the alphabetically first), `dev` (the accuracy on the dev set,
-        averaged over seeds) and `size` (test items). `chance` is 1 / number of training classes.
+        seeds in which each item is right. `extra` contains `macro_f1` (over the classes in test
+        labels or predictions), `majority` (the accuracy of the most frequent training class; ties
+        go to the alphabetically first), `dev` (the accuracy on the dev set) and `size` (test
+        items). `chance` is 1 / number of training classes.
 
     Raises:
         TaskError: A language or split is missing, a train set has one class, or a dev or test label

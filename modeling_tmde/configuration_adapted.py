@@ -39,10 +39,9 @@ class AdaptedConfig(EmbedderConfig):
     Args:
         encoder_config: The configuration of any text encoder of transformers, or a dictionary with
             its `model_type`.
-        pooling: How encoder outputs become the embedding P: `"cls"` takes the first output,
-            `"mean"` averages over the tokens. Use `"mean"` for encoders whose first output was not
-            trained (XLM-R, ModernBERT, DistilBERT) or belongs to a word (T5), and `"cls"` for
-            embedders trained with it.
+        pooling: `"cls"` takes the encoder's first output as embedding P, `"mean"` averages over the
+            tokens. Use `"mean"` for encoders whose first output was not trained (XLM-R, ModernBERT,
+            DistilBERT) or belongs to a word (T5), and `"cls"` for embedders trained with it.
         projection: Whether to multiply P by a fixed matrix, such as a rotation to principal
             components.
         normalize: Whether to scale P to length 1.
@@ -67,9 +66,9 @@ class AdaptedConfig(EmbedderConfig):
             encoder's positions without the prompt's (XLM-R has 514 but counts from 2: 512), or 2048
             if the encoder has no limit.
         share_embeddings: Whether encoder input, decoder input and decoder output share one table.
-            Default: true if the encoder's table is as wide as its outputs.
-        decoder_embedding_scale: The factor applied to the decoder's input table, so that inputs
-            have elements of size 1. Default: `sqrt(d_model)`, which suits a table of T-MDE.
+            Default: if the encoder's table is as wide as its outputs.
+        decoder_embedding_scale: The factor applied to the decoder's input table. Default:
+            `sqrt(d_model)`, which suits a table of T-MDE.
         language_embedding_dim: The width of the target language's vector.
         languages: See [`TmdeConfig`].
         pivot_languages: See [`TmdeConfig`].

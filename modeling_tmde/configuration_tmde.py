@@ -43,14 +43,14 @@ class TmdeConfig(EmbedderConfig):
             - `"full"` (T-MDE_F, the ablation of section 4.4.4): all encoder outputs. P is still the
               first.
             - `"dual"` (dbT-MDE, section 5.2): the slot, then all encoder outputs.
-        pyramid_queries: The number of learned queries on the first level of the pyramid, 32 in Li
-            (2021). Each of the next two levels keeps half.
+        pyramid_queries: The number of learned queries on the first level of the pyramid, which the
+            next two levels halve.
         bottleneck_loss_weight: For `"dual"`: the share of the translation loss computed with the
             slot alone. The rest uses the slot and all outputs.
-        bag_residual: Whether the embedding starts from a bag of the text's tokens: position 0 of
-            the first layer reads `sqrt(d_model)` times the unit vector along `sum_t exp(w_t) E_t`
-            instead of the embedding of `<s>`. The sum covers all tokens except `<s>`, `</s>` and
-            `<pad>`, with a learned weight w per token. Not in Li (2021).
+        bag_residual: Whether position 0 of the first layer reads a bag of the text's tokens instead
+            of the embedding of `<s>`: `sqrt(d_model)` times the unit vector along `sum_t exp(w_t)
+            E_t`, over all tokens t except `<s>`, `</s>` and `<pad>`, with a learned weight w per
+            token. Not in Li (2021).
         sublinear_counts: Whether a token that occurs n times in a text counts sqrt(n) times in this
             bag.
         mask_token_id: The id of `<mask>`, which denoising inserts; None if there is none.

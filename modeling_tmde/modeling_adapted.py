@@ -253,17 +253,15 @@ class AdaptedModel(AdaptedPreTrainedModel):
         Args:
             input_ids: (batch, length), from the encoder's tokenizer.
             attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side.
-                Default: all ones. For rows that contain several texts: (batch, 1 or heads, length,
-                length), true where the row's token attends to the column's token, or a term added
-                to the scores; requires `position_ids`, not possible with a prompt. P is then that
-                of the first text.
+                Default: all ones. For rows that contain several texts, see [`TmdeModel`]; not
+                possible with a prompt.
             inputs_embeds: (batch, length, width) instead of `input_ids`, if the encoder accepts
                 them.
             token_type_ids: (batch, length). Default: zeros. Ignored by encoders without token
                 types.
             output_hidden_states: Also return the encoder's hidden states. A list of indices returns
-                only these and None for the others. Without a prompt or left padding, they are the
-                encoder's own tensors, so the gradient of P reaches them.
+                only these and None for the others. Without a prompt or left padding, the gradient
+                of P reaches them.
             output_attentions: Also return the encoder's attentions.
             pooled_only: Return only P as `last_hidden_state`, (batch, 1, d_model). With
                 `pooling="cls"`, the last layer of BERT, RoBERTa and XLM-R is computed for P alone.
@@ -271,11 +269,11 @@ class AdaptedModel(AdaptedPreTrainedModel):
 
         Returns:
             `pooler_output` (batch, d_model), the embedding P. `last_hidden_state` contains P at
-            position 0, even if padding comes first, so CLS pooling returns it too: with
-            `pooling="cls"` it is (batch, length, d_model), P followed by the encoder's outputs;
-            with `"mean"` it is (batch, 1, d_model), and the encoder's outputs are
-            `hidden_states[-1]`. `attentions` cover texts that start at position 0 and include the
-            prompt's tokens, which all other outputs omit.
+            position 0 for CLS pooling, even if padding comes first: with `pooling="cls"` it is
+            (batch, length, d_model), P followed by the encoder's outputs; with `"mean"` it is
+            (batch, 1, d_model), and the encoder's outputs are `hidden_states[-1]`. `attentions`
+            cover texts that start at position 0 and include the prompt's tokens, which all other
+            outputs omit.
 
         Raises:
             TmdeError: Not exactly one of `input_ids` and `inputs_embeds` is given, the mask does

@@ -226,8 +226,7 @@ def train_tokenizer(
 
     Args:
         texts: Texts by language, `{"de": [...], "en": [...]}`, or parallel rows as `load_parallel`
-            returns them. Rows are read until every language seen so far has `max_characters`; limit
-            them further with `rows.take(200_000)`. Languages are balanced either way.
+            returns them. Rows are read until every language seen so far has `max_characters`.
         vocab_size: The number of entries, including the special tokens and 256 bytes. Li (2021)
             uses 50,000 for five languages.
         max_characters: The maximum number of characters per language to train on.

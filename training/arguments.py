@@ -79,24 +79,24 @@ class TmdeTrainingArguments(TrainingArguments):
 
     `metric_for_best_model` defaults to `mix`: the mean of dev retrieval of sentences, dev retrieval
     of documents, and `same` and `cross` on the dev splits of the classification tasks, as far as
-    the run measures them. If `greater_is_better` is None, lower is better for metrics whose name
-    ends with one of `LESS_IS_BETTER`.
+    the run measures them. If `greater_is_better` is None, lower is better for metrics that end with
+    one of `LESS_IS_BETTER`.
 
     A run with evaluation data evaluates and saves every 1000 steps and ends with the best model. If
-    only one of `eval_steps` and `save_steps` is set, the other follows it. `save_strategy` follows
-    `eval_strategy`.
+    only one of `eval_steps` and `save_steps` is set, the other follows it, as `save_strategy`
+    follows `eval_strategy`.
 
-    Without an accelerator, `use_cpu` is True. Arguments of `transformers.TrainingArguments` that
-    this trainer can't honor raise an error; see `tmde.training.argument_table`.
+    Without an accelerator, `use_cpu` is True. Arguments of transformers that this trainer can't
+    honor raise an error; see `tmde.training.argument_table`.
 
     Args:
-        per_device_train_batch_size: The maximum number of rows in a micro-batch. None, the default,
-            limits only tokens (`micro_batch_tokens`).
+        per_device_train_batch_size: The maximum number of rows in a micro-batch; by default, only
+            tokens are limited (`micro_batch_tokens`).
         per_device_eval_batch_size: The same when computing losses on dev rows.
-        bf16: Whether to compute in bfloat16. "auto" does so if this machine multiplies matrices
-            faster in bfloat16 than in float32.
-        batch_tokens: The number of tokens in an optimizer step, including padding, over all
-            processes (128k in Li, 2021). It determines gradient accumulation. None keeps
+        bf16: Whether to compute in bfloat16; "auto" does so where it multiplies matrices faster
+            than float32.
+        batch_tokens: The number of tokens in an optimizer step over all processes, including
+            padding (128k in Li, 2021), which determines gradient accumulation. None keeps
             `gradient_accumulation_steps`.
         micro_batch_tokens: The number of tokens in one forward pass, including padding, counted on
             the longer side of each row as in `fairseq --max-tokens`.
@@ -104,7 +104,7 @@ class TmdeTrainingArguments(TrainingArguments):
         pivot_pairs: Whether to draw only language pairs with a pivot language, which translation
             needs anyway; or a list of pivot languages.
         pair_temperature: How evenly language pairs are drawn, see `BatchPlanner`; inf is uniform.
-        buffer_rows: The number of rows to plan and shuffle together. More rows mean less padding. A
+        buffer_rows: The number of rows to plan and shuffle together; more rows mean less padding. A
             stream keeps twice as many in memory.
         max_joined_rows: Join up to this many rows into longer texts, see `BatchPlanner`.
         neighbor_share: The share of texts paired with the translation of the next text, see
@@ -112,18 +112,17 @@ class TmdeTrainingArguments(TrainingArguments):
         token_dropout: The probability of hiding a token from the encoder, see `ParallelModel`.
         token_dropout_share: The share of rows with token dropout.
         train_max_length: The length in tokens at which training texts are truncated.
-        token_cache_dir: The folder that caches token ids of training data, except streams, for all
-            runs with the same data and tokenizer. "auto" is `tmde_tokens` in the cache folder of
-            `datasets`. None tokenizes each text when it is first drawn.
+        token_cache_dir: The folder that caches token ids of training data, except streams. "auto"
+            is `tmde_tokens` in the cache folder of `datasets`. None tokenizes each text when it is
+            first drawn.
         dataloader_num_workers: The number of processes that prepare batches. Default: 1 on an
             accelerator and 0 on a CPU.
         eval_minutes: Also evaluate and save every `eval_minutes` minutes of training, for runs
             limited by time.
-        max_minutes: End the run after this many minutes of wall-clock training, without evaluations
-            and the teacher's reading before the first step.
+        max_minutes: End the run after this many minutes of wall-clock training, not counting
+            evaluations and the teacher's reading before the first step.
         max_cpu_minutes: End the run after this many minutes of CPU time, summed over the threads of
-            a process, without the evaluation before the first step. Runs with the same budget do
-            the same work, even on a busy machine.
+            a process, not counting the evaluation before the first step.
         freeze: Prefixes of parameter names to freeze, such as "model.encoders.de".
         embedding_learning_rate: The learning rate of embedding tables and token weights, on the
             same schedule. None is `learning_rate`; 0 freezes them.
@@ -134,19 +133,18 @@ class TmdeTrainingArguments(TrainingArguments):
         cooldown: The final share of the run in which the learning rate falls linearly to 0.
         eval_pairs: The language pairs for retrieval on dev rows, such as "de-es"; None for all.
         eval_pool: The number of dev rows, or documents, that retrieval searches.
-        eval_document_rows: The maximum number of rows in a dev document. Consecutive dev rows with
-            the same `doc_id` form a document; without ids, this many consecutive rows do.
+        eval_document_rows: The maximum number of rows in a dev document: consecutive rows with the
+            same `doc_id`, or this many consecutive rows if there are no ids.
         eval_loss_rows: The number of dev rows to compute losses on.
         embed_max_length: The length in tokens at which texts are truncated for retrieval and
             classification.
         early_stopping_patience: End the run after this many evaluations in a row without
-            improvement of `metric_for_best_model`.
+            improvement.
         keep_checkpoints: Keep the checkpoints of a finished run of `train_recipe` or `tmde train`,
             so that `--resume` can extend it. By default, only the best weights are kept. A trainer
             built in Python always keeps checkpoints.
-        keep_freed_memory: On a CPU with glibc, reuse the memory of freed tensors in this process
-            instead of returning it to the system. A step takes a quarter less time with a
-            vocabulary of 32,000, and up to twice the memory. See `tmde.training.memory`.
+        keep_freed_memory: On a CPU with glibc, reuse the memory of freed tensors in this process. A
+            step takes a quarter less time with a vocabulary of 32,000, and up to twice the memory.
 
     Example:
         ```python

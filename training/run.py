@@ -84,14 +84,14 @@ def train_recipe(
         recipe: The recipe, from `load_recipe`.
         output_dir: The folder, new or empty unless you resume or overwrite. A new folder is deleted
             after an error before the first checkpoint.
-        train_dataset: A `Dataset` or stream to train on, instead of the recipe's data: with a
-            column `translation`, or one column per language. Its columns define the languages if
-            the recipe does not. To resume, pass the same rows.
+        train_dataset: A `Dataset` or stream to train on instead of the recipe's data, see
+            [`TmdeTrainer`]. Its columns define the languages if the recipe does not. To resume,
+            pass the same rows.
         eval_dataset: Held-out rows, or several sets by name, instead of the recipe's.
         resume: Resume from the newest complete checkpoint. The result equals that of an
             uninterrupted run, except with a time limit.
         overwrite: Delete an earlier run in the folder.
-        measure_packaged: Also evaluate the packaged model on the dev rows, if it knows the run's
+        measure_packaged: Also evaluate the packaged model on the dev rows, if it knows their
             languages.
         keep_checkpoints: Keep the checkpoints, whatever the recipe says, so that the run can be
             resumed.

@@ -16,27 +16,26 @@ class Distillation(Objective):
     """Multilingual knowledge distillation (Reimers & Gurevych 2020, arXiv 2004.09813, section 2).
 
     The teacher M reads one language of a row. The student M' learns the same vector for the texts
-    s_l in all languages l of the batch, so a row costs `sum_l |M(s) - M'(s_l)|^2`: `2 - 2 cos` for
-    vectors of length 1.
+    s_l in all languages l of the batch: a row costs `sum_l |M(s) - M'(s_l)|^2`.
 
     With `similarity_weight`, the student also learns how similar the teacher finds the texts of a
     batch (Fang et al., 2021, arXiv 2101.04731, eq. 3, with the batch in place of the queue). Each
-    text has a distribution over the texts of all other rows: the softmax of its cosines divided by
-    `similarity_temperature`. It costs `similarity_weight * KL(teacher || student)`.
+    text costs `similarity_weight * KL(teacher || student)`, over the softmax of its cosines with
+    the texts of all other rows divided by `similarity_temperature`.
 
     Several teachers act as one: their vectors are centered, scaled to length 1, concatenated, and
     projected to the student's width if they are wider.
 
     Args:
         teacher: A teacher or a list of teachers: the folder or Hub id of a model that
-            sentence-transformers opens, or a parquet file with the columns `text` and `vector`. A
-            recipe may also name `encoder`, the encoder being trained, as it was before the run. If
-            the student is initialized from one of several teachers, list that one first: the
-            projection is rotated toward the first teacher of the student's width.
+            sentence-transformers opens, or a parquet file with the columns `text` and `vector`. In
+            a recipe also `encoder`, the trained encoder as it was before the run. If the student is
+            initialized from one of several teachers, list that one first: the projection is rotated
+            toward the first teacher of the student's width.
         weight: The factor of this loss in the total.
-        center: Whether to subtract the batch mean from both sides (the student's over all
-            languages) and scale to length 1 before comparing, because many encoders' vectors lie in
-            a narrow cone. Combine it with an InfoNCE with `center`.
+        center: Whether to subtract the batch mean from both sides and scale to length 1 before
+            comparing, because many encoders' vectors lie in a narrow cone. Combine it with an
+            InfoNCE with `center`.
         similarity_weight: The factor of the divergence of similarities, relative to the squared
             distance. Default: 0.
         similarity_temperature: The number that cosines are divided by. Lower values count fewer
@@ -46,16 +45,14 @@ class Distillation(Objective):
         teacher_prompt: The text to put before every text for a model, such as `"query: "`, or a
             list with one prompt per teacher. None takes the model's default; "" means no prompt.
         teacher_languages: The languages that the teachers know. They read the first of these that a
-            row has, and that every file contains. A row without any is not taught. Default: the
-            pivot languages.
+            row has; a row without any is not taught. Default: the pivot languages.
         trust_remote_code: Whether to run code from the teacher's folder or repository.
         teacher_revision: The branch, tag or commit of a teacher on the Hub, or a list with one per
-            teacher. Default: the newest when a run starts; a resumed run keeps its teacher's
-            weights.
+            teacher. Default: the newest; a resumed run keeps its teacher.
 
     Inputs: embeddings (languages, rows, d), the teacher's vectors (rows, d), and which rows have
     one, (rows,). The sum has one term per text of such a row. Components: `loss`, `cosine` of
-    student and teacher, and with `similarity_weight` the `divergence` of similarities.
+    student and teacher, and with `similarity_weight` the `divergence`.
 
     Raises:
         TmdeError: There is no teacher, the share is not in (0, 1], or there are not as many prompts

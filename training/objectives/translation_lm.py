@@ -26,12 +26,9 @@ class TranslationLanguageModel(MaskedLanguageModel):
     """Translation language modeling (TLM).
 
     This is masked language modeling over a text joined with its translation: `<s> text </s> <s>
-    translation </s>`. Tokens of both are hidden, and positions restart at 0 in the translation.
-    There is no language signal, as in XLM-R. In rows of more than two languages, each language is
-    joined with the next and the last with the first.
-
-    Conneau (2019) alternates between batches for MLM and TLM. Here, a run with both objectives uses
-    every batch for both.
+    translation </s>`. Positions restart at 0 in the translation. There is no language signal, as in
+    XLM-R. In rows of more than two languages, each language is joined with the next and the last
+    with the first.
 
     Args:
         weight: The factor of this loss in the total.

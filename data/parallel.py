@@ -7,7 +7,7 @@ from functools import partial
 
 import datasets
 
-from .checks import CorpusError, Unquoted, bad_value, check_languages
+from .checks import CorpusError, MissingFileError, Unquoted, bad_value, check_languages
 from .columns import (
     check_columns,
     column_pairs,
@@ -223,7 +223,7 @@ def _as_list(source: RowSource | Sequence[RowSource]) -> list[RowSource]:
     """Return the sources of a list, or the only one.
 
     Raises:
-        CorpusError: A source is a dictionary of splits.
+        CorpusError: A source is a dictionary of splits, or rows in memory.
     """
     sources: list[RowSource]
     if isinstance(
@@ -240,7 +240,34 @@ def _as_list(source: RowSource | Sequence[RowSource]) -> list[RowSource]:
             raise bad_value(
                 "load_parallel", None, "source", description, "rows of one split", advice
             )
+        if not isinstance(element, datasets.Dataset | datasets.IterableDataset):
+            _check_files(element)
     return sources
+
+
+def _check_files(source: object) -> None:
+    """Raise [`CorpusError`] if a source is rows in memory instead of files.
+
+    A row looks like Moses files by language: `{"de": "Das Haus.", "en": "The house."}`.
+    """
+    if isinstance(source, str | os.PathLike):
+        return
+    if isinstance(source, Mapping) and any(_is_file(path) for path in source.values()):
+        return
+    raise bad_value(
+        "load_parallel",
+        None,
+        "source",
+        source,
+        "existing files, a Hub dataset or a Dataset",
+        "Pass rows in memory as datasets.Dataset.from_list(rows) or "
+        "datasets.Dataset.from_dict(columns).",
+        MissingFileError,
+    )
+
+
+def _is_file(path: object) -> bool:
+    return isinstance(path, str | os.PathLike) and os.path.exists(path)
 
 
 def _place_of(sources: Sequence[RowSource]) -> str:

@@ -87,6 +87,21 @@ def test_a_moses_file_that_is_missing(streaming, write):
         load_parallel(source | {"fr": missing}, streaming=streaming)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        [{"de": "Das Haus.", "en": "The house."}],
+        [{"translation": {"de": "Das Haus.", "en": "The house."}}],
+        {"de": ["Das Haus."], "en": ["The house."]},
+        [("Das Haus.", "The house.")],
+    ],
+)
+def test_rows_in_memory(source, streaming):
+    """A row is not taken for Moses files by language."""
+    parts = ("found", "Das Haus.", "Dataset.from_list(rows)", "Dataset.from_dict(columns)")
+    assert_says(error_of(source, streaming), *parts)
+
+
 def test_moses_files_of_different_lengths(streaming, write):
     """The error comes before any row is read."""
     source = write("moses", ROWS)

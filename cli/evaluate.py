@@ -159,8 +159,8 @@ def run(options: RunOptions) -> None:
     """
     if options.translate_into is not None and not options.translated_tfidf:
         raise OptionError(
-            f"--translate-into: found {options.translate_into!r} without a model that translates; "
-            "name one with --translated-tfidf MODEL"
+            f"--translate-into: found {options.translate_into!r} without a translation model; "
+            "set one with --translated-tfidf MODEL"
         )
     columns = common.columns_of(options.columns, _COLUMNS_FORM) or {}
     from tmde.cli.run_evaluation import run_evaluation

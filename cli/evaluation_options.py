@@ -87,12 +87,12 @@ def _plan_labeled(
         name, source = _split_labeled(spec)
         if name in TASKS or name in GROUPS:
             raise TmdeError(
-                f"--labeled {spec}: found the name {name!r}, which is a task of tmde; give another "
-                f"one, such as --labeled my_{name}={source}"
+                f"--labeled {spec}: found the name {name!r}, which is a task of tmde; choose "
+                f"another one, such as --labeled my_{name}={source}"
             )
         if name in sources:
             raise TmdeError(
-                f"--labeled: found the name {name!r} twice; give each file its own as NAME=FILE"
+                f"--labeled: found the name {name!r} twice; name each file with NAME=FILE"
             )
         sources[name] = source
     columns_by_file = _columns_by_file(columns, list(sources))
@@ -125,8 +125,9 @@ def _columns_by_file(columns: Mapping[str, str], names: Sequence[str]) -> dict[s
         if not names or (dot and name not in names):
             expected = ", ".join(names) or "none, because --labeled is missing"
             raise TmdeError(
-                f"--columns {target}={column}: found columns of {name or 'labeled documents'}, "
-                f"expected those of a file of --labeled ({expected})"
+                f"--columns {target}={column}: found columns of "
+                f"{name or 'labeled documents'}, expected those of a --labeled file "
+                f"({expected})"
             )
         for file_name in [name] if dot else names:
             columns_by_file[file_name][field] = column
@@ -154,7 +155,7 @@ def named_paths(specs: Sequence[str]) -> dict[str, str]:
     for spec in specs:
         name, path = _split_name(spec)
         if name in paths:
-            raise TmdeError(f"Found the name {name!r} twice; give each its own as NAME=PATH")
+            raise TmdeError(f"Found the name {name!r} twice; name each with NAME=PATH")
         paths[name] = path
     return paths
 

@@ -107,10 +107,10 @@ def _onnx_folder(model: str, output: Path | None) -> Path:
     source = Path(model).expanduser()
     if output is None:
         if not source.is_dir():
-            raise OptionError(f"{model} is not a folder; give --output, the folder to write to")
+            raise OptionError(f"{model} is not a folder; set the folder to write to with --output")
         return source
     if holds_weights(output) and output.resolve() != source.resolve():
-        raise OptionError(f"--output {output} holds another model; give the name of a new folder")
+        raise OptionError(f"--output {output} has another model; choose a new folder")
     return output
 
 
@@ -252,7 +252,7 @@ def vocabulary(options: VocabularyOptions) -> None:
     """
     common.check_new(options.output)
     if not options.text and not options.train:
-        raise OptionError("Found no texts to read; give --text FILE or --train SOURCE")
+        raise OptionError("Found no texts; give --text FILE or --train SOURCE")
     common.check_sources(*(options.text or []))
     columns = common.columns_of(options.columns)
     from tmde.embedding.export_check import open_exportable

@@ -90,7 +90,7 @@ def index(options: IndexOptions) -> None:
         tmde index news.jsonl -o small.index --precision float16
     """
     if options.source is None and options.prune:
-        raise OptionError("DOCS is missing; --prune removes the documents that are not in it")
+        raise OptionError("DOCS is missing; --prune deletes the documents that are not in it")
     if options.source is None and not options.delete and not options.delete_file:
         raise OptionError("Nothing to do; give DOCS, --delete or --delete-file")
     common.check_languages_exclude(options.language, options.language_field)

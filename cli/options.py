@@ -335,7 +335,7 @@ def read_texts(file: str) -> list[str]:
 def check_languages_exclude(language: str | None, language_field: str | None) -> None:
     """Raise `OptionError` if both one language and a field of languages are given."""
     if language is not None and language_field is not None:
-        raise OptionError("--language and --language-field exclude each other; give one of them")
+        raise OptionError("--language and --language-field can't be combined; give only one")
 
 
 def check_output(
@@ -366,4 +366,4 @@ def check_new(folder: Path) -> None:
     if not folder.exists():
         return
     if not folder.is_dir() or any(folder.iterdir()):
-        raise OptionError(f"--output {folder} exists already; give the name of a new folder")
+        raise OptionError(f"--output {folder} already exists; choose a new folder")

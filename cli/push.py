@@ -92,8 +92,8 @@ def push(options: PushOptions) -> None:
     names_model = options.data_license or options.results or options.license_override
     if options.repo_type == "dataset" and names_model:
         raise OptionError(
-            "--data-license, --license-override and --results are for models; the license of a "
-            "corpus is --license"
+            "--data-license, --license-override and --results are for models; set the "
+            "license of a corpus with --license"
         )
     data_licenses = _parse_data_licenses(options.data_license or [])
     from tmde.training.publishing import push_corpus, push_model

@@ -177,7 +177,7 @@ def _prepare_output(output: Path, has_figures: bool, overwrite: bool) -> None:
     is_evaluation = (output / EVAL_NAME).exists()
     if any(output.iterdir()) and not (overwrite and is_evaluation):
         raise TmdeError(
-            f"-o {output}: found files, expected an empty folder, or an evaluation and --overwrite"
+            f"-o {output}: found files, expected an empty folder, or an evaluation with --overwrite"
         )
 
 
@@ -234,8 +234,8 @@ def _measure(
         except KeyboardInterrupt:
             bar.close()
             raise KeyboardInterrupt(
-                f"Interrupted. {len(results)} of {len(pairs)} results are stored in {cache}. Run "
-                "the same command again to measure the others."
+                f"Interrupted. {len(results)} of {len(pairs)} results are stored in {cache}. "
+                "Run the same command again to compute the others."
             ) from None
         except Exception as error:
             # The results of the other measurements may have taken hours.

@@ -113,7 +113,7 @@ def _run_steps(output: Path, model_folder: Path, seed: int, start: float) -> Non
     write_atomically(output / "results.json", json.dumps(summary, indent=2))
     console.print(f"   {picture}\nDone in {seconds:.0f} s; everything is in {output}/")
     if difference > MAX_DIFFERENCE:
-        raise RuntimeError("The reloaded model computes other vectors: please report this.")
+        raise RuntimeError("The reloaded model computes different vectors; please report this.")
     _print_next_steps(output, model_folder, accuracies, seed)
 
 
@@ -191,7 +191,7 @@ def _clear(output: Path, model_folder: Path) -> None:
     is_earlier_quickstart = (model_folder / "recipe.yaml").exists()
     if any(output.iterdir()) and not is_earlier_quickstart:
         raise TmdeError(
-            f"{output} is not empty and holds no earlier quickstart; choose another folder (-o)"
+            f"{output} is not empty and not from an earlier quickstart; choose another folder (-o)"
         )
     shutil.rmtree(model_folder, ignore_errors=True)
 

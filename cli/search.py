@@ -217,7 +217,7 @@ def _check_index(folder: str, query: str | None) -> None:
     if not Path(folder).exists():
         neighbors = sorted(str(path.parent) for path in Path().glob(f"*/{common.INDEX_SETTINGS}"))
         listed = f" (here are {', '.join(neighbors[:5])})" if neighbors else ""
-        raise OptionError(f"{folder}: no such index{listed}; `tmde index` makes one")
+        raise OptionError(f"{folder}: no such index{listed}; create one with `tmde index`")
 
 
 def _is_index(name: str) -> bool:

@@ -159,11 +159,13 @@ def _check_start(options: TrainOptions) -> None:
     """
     names_model = options.warm_start or options.encoder
     if options.from_scratch and names_model:
-        raise OptionError("--from-scratch excludes --warm-start and --encoder; give one of them")
+        raise OptionError(
+            "--from-scratch can't be combined with --warm-start or --encoder; give only one"
+        )
     if options.lora and not names_model and not options.resume:
         raise OptionError(
-            "--lora trains adapters of a pretrained encoder; name one with --encoder, or a model "
-            "that has one with --warm-start"
+            "--lora trains adapters of a pretrained encoder; set one with --encoder, or a "
+            "model that has one with --warm-start"
         )
     if not options.resume:  # A run goes on without the model that it began with.
         common.check_model_name(options.warm_start)
@@ -178,7 +180,7 @@ def _recipe_and_overrides(
 
     if recipe is None and not encoder:
         raise RecipeError(
-            "Name a recipe, such as bag or small, or give --encoder, which has a default recipe"
+            "Give a recipe, such as bag or small, or --encoder, which has a default recipe"
         )
     if recipe is None:
         return "adapted", overrides

@@ -66,7 +66,7 @@ def column_pairs(columns: Mapping[str, str] | None) -> ColumnPairs:
             check_code(name, "columns")
         if fields.count(field) > 1:
             raise bad_value(
-                "columns", None, name, field, "different columns", "Give each column one name."
+                "columns", None, name, field, "different columns", "Give each column its own name."
             )
     return tuple(columns.items())
 

@@ -488,7 +488,7 @@ def _are_quoted(path: str, place: str) -> bool:
             "Say what the quotes are: --quoting minimal if a quoted text may have several lines, "
             f"or if each line is a row, {_option('none')}."
         )
-        raise bad_value(place, None, None, description, "rows that are clear", advice)
+        raise bad_value(place, None, None, description, "unambiguous rows", advice)
     return not evidence.loses_rows
 
 

@@ -155,8 +155,8 @@ def find_documents(
     if os.path.isdir(source):
         if format is not None:
             raise TmdeError(
-                f"--format {format}: found the folder {source}, expected a file; the files of a "
-                "folder are read by their suffixes"
+                f"--format {format}: found the folder {source}, expected a file; the format "
+                "of files in a folder is chosen by their suffixes"
             )
         return _find_in_folder(stack, source, left_out, quoting)
     name = "stdin" if source == "-" else shown_path(source)
@@ -177,14 +177,14 @@ def format_of(source: str) -> InputFormat:
     format = FORMATS.get(suffix)
     if format == "parquet" and source.lower().endswith(".gz"):
         raise TmdeError(
-            f"{source}: found gzipped parquet, expected parquet, which is compressed by itself; "
-            f"unpack it (gunzip {shlex.quote(source)})"
+            f"{source}: found gzipped parquet, expected plain parquet, which is already "
+            f"compressed; unpack it (gunzip {shlex.quote(source)})"
         )
     if format is None and suffix in _NO_TEXT:
         raise TmdeError(
-            f"{source}: {suffix} is not an input format; expected "
-            f"{', '.join(_TEXT_SUFFIXES)}, {_TABLE_SUFFIXES}, all but .parquet also with .gz, or a "
-            "folder; give --format, or pipe text into -"
+            f"{source}: {suffix} is not an input format, expected "
+            f"{', '.join(_TEXT_SUFFIXES)}, {_TABLE_SUFFIXES}, all but .parquet also with .gz, "
+            "or a folder; give --format, or pipe text into -"
         )
     return cast(InputFormat, format or "text")
 
@@ -223,16 +223,16 @@ def _find_in_folder(
         first_text = _name_in(folder, texts[0])
         first_table = _name_in(folder, tables[0])
         raise TmdeError(
-            f"{place}: found texts such as {first_text} and tables such as {first_table}, expected "
-            "one kind; move one of them to another folder"
+            f"{place}: found both texts, such as {first_text}, and tables, such as "
+            f"{first_table}; move one kind to another folder"
         )
     if tables:
         return [_table_in(stack, path, quoting) for path in tables]
     if not texts:
         raise TmdeError(
-            f"{place}: found no documents in this folder, expected files that end in "
-            f"{', '.join(_TEXT_SUFFIXES)} (one document each) or tables ({_TABLE_SUFFIXES}), all "
-            "but .parquet also with .gz"
+            f"{place}: found no documents in this folder, expected files ending in "
+            f"{', '.join(_TEXT_SUFFIXES)} (one document each) or tables ({_TABLE_SUFFIXES}), "
+            "all but .parquet also with .gz"
         )
     text_folder = TextFolder("texts", tuple(texts), name=place, folder=folder)
     _check_ids(place, text_folder.names)

@@ -207,8 +207,8 @@ def _check_language_field(text_fields: Sequence[str], language_field: str | None
     """Raise `TmdeError` if the text and its language are one field."""
     if language_field in text_fields:
         raise TmdeError(
-            f"--language-field {language_field}: found the field of the text, expected the "
-            "field that holds its language"
+            f"--language-field {language_field}: found the text column, expected the column "
+            "of language codes"
         )
 
 
@@ -249,7 +249,7 @@ class _BadRows:
     def end_pass(self, name: str) -> None:
         """Log the number of bad rows if not all were told."""
         if self._count > len(self._told):
-            logger.warning("%s: %d bad rows were left out", name, self._count)
+            logger.warning("%s: %d bad rows were skipped", name, self._count)
         self._count = 0
 
 

@@ -230,7 +230,7 @@ def embed_file(
             # A folder's own time changes only when files are added or removed.
             changed = _last_change([Path(source), *documents.files])
             if changed > target.stat().st_mtime_ns:
-                raise _other_output(output, f"{source} has changed since")
+                raise _other_output(output, f"{source} has changed since then")
         embedder = open_embedder(model, loading | {"device": worker.device(loading.get("device"))})
         encode_options: VectorOptions = {
             "batch_tokens": batch_tokens,
@@ -425,9 +425,9 @@ def _check_complete(
     """
     width, dtype = encoder.kind_of_vectors()
     if stored.ndim != 2 or stored.shape[1] != width:
-        raise _other_output(output, f"its vectors have another length than {width}")
+        raise _other_output(output, f"its vectors are not of width {width}")
     if stored.dtype != dtype:
-        raise _other_output(output, f"its numbers are {stored.dtype}, expected {dtype}")
+        raise _other_output(output, f"its type is {stored.dtype}, expected {dtype}")
     rows = 0
     for number, chunk in enumerate(encoder.documents.chunks):
         if number < CHECKED_CHUNKS:
@@ -435,7 +435,7 @@ def _check_complete(
             stored_vectors = stored[rows : rows + len(vectors)]
             if not _are_alike(vectors, stored_vectors, precision):
                 raise _other_output(
-                    output, "its vectors are of other texts, options or another model"
+                    output, "its vectors are from other texts, other options or another model"
                 )
         rows += len(chunk.texts)
     if rows != len(stored):
@@ -454,12 +454,11 @@ def read_vectors(path: Path) -> np.ndarray:
             return np.load(path, mmap_mode="r")
         column = pq.read_table(path, columns=[VECTOR_COLUMN])[VECTOR_COLUMN].combine_chunks()
         if not pa.types.is_fixed_size_list(column.type):
-            raise ValueError(f"{VECTOR_COLUMN} is {column.type}, and no list of a fixed size")
+            raise ValueError(f"{VECTOR_COLUMN} is {column.type} instead of a fixed-size list")
         return column.flatten().to_numpy().reshape(len(column), column.type.list_size)
     except (ValueError, KeyError, pa.ArrowException) as error:
         raise TmdeError(
-            f"{path} exists and holds no vectors of tmde embed ({error}); give overwrite=True to "
-            "replace it"
+            f"{path} exists and is not from tmde embed ({error}); set overwrite=True to replace it"
         ) from error
 
 
@@ -486,7 +485,7 @@ def _are_alike(vectors: np.ndarray, stored: np.ndarray, precision: str) -> bool:
 
 def _other_output(output: Path, reason: str) -> TmdeError:
     """Return the error for a file that exists and is not what would be written."""
-    return TmdeError(f"{output} exists, and {reason}; give overwrite=True to replace it")
+    return TmdeError(f"{output} exists, and {reason}; set overwrite=True to replace it")
 
 
 # ---- Input and output
@@ -502,19 +501,18 @@ def _check_output(output: Path, folder: Path, keeps_shards: bool, overwrite: boo
     if keeps_shards:
         return
     if output.exists() and not overwrite:
-        raise TmdeError(f"{output} exists; give overwrite=True to replace it")
+        raise TmdeError(f"{output} exists; set overwrite=True to replace it")
     if folder.exists():
         raise TmdeError(
-            f"{folder} holds shards of an unfinished run; give resume=True to continue, or delete "
-            "it"
+            f"{folder} has shards of an unfinished run; set resume=True to continue, or delete it"
         )
 
 
 def _check_can_be_read_twice(source: str) -> None:
     if source == "-" or Path(source).is_fifo():
         raise TmdeError(
-            f"{source} can be read only once; write it to a file, which resume=True and several "
-            "processes need"
+            f"{source} can be read only once; write it to a file for resume=True or several "
+            "processes"
         )
 
 

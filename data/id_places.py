@@ -52,8 +52,8 @@ class IdPlaces:
                 )
         except sqlite3.OperationalError as error:
             raise TmdeError(
-                f"the temporary file of ids cannot be written ({error}); free space there, or name "
-                "another folder by the environment variable TMPDIR"
+                f"the temporary file of ids can't be written ({error}); free disk space "
+                "there, or set the environment variable TMPDIR to another folder"
             ) from error
         if cursor.rowcount == len(rows):
             return None

@@ -30,7 +30,7 @@ def locked(path: Path) -> Iterator[None]:
             stack.enter_context(FileLock(lock_path, timeout=0))
         except Timeout:
             raise TmdeError(
-                f"{path}: another process is writing to it; wait for it, or choose another"
+                f"{path}: another process is writing to it; wait for it, or choose another file"
             ) from None
         try:
             yield

@@ -199,7 +199,7 @@ def _check_texts(
         empty_rows.append(number)
     if empty_rows:
         logger.warning(
-            "%s: %d empty texts in '%s', first in row %d",
+            "%s: %d empty texts in '%s', the first in row %d",
             place,
             len(empty_rows),
             name,

@@ -48,7 +48,7 @@ def tell_language_folders(documents: Documents) -> None:
     if folder is None or not folder.has_languages or documents.language_field != "language":
         return
     logger.warning(
-        "%s: the folders %s are taken as the languages of their texts",
+        "%s: the folders %s are used as the languages of their texts",
         documents.name,
         shown_fields(folder.subfolders),
     )

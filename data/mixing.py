@@ -37,8 +37,7 @@ def mixing_probabilities(sizes: Sequence[int | None], temperature: float) -> lis
     known_sizes = _known_sizes(sizes)
     if len(known_sizes) < len(sizes):
         logger.warning(
-            "The rows of some parts are not known before they are read: "
-            "the parts are mixed uniformly."
+            "The row counts of some parts are unknown, so the parts are mixed uniformly."
         )
         return [1 / len(sizes)] * len(sizes)
     # The ratio is taken first because a power of the size itself overflows below T = 1.

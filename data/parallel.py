@@ -137,7 +137,7 @@ def load_parallel(
     """
     _check_arguments(languages, bad_rows, temperature)
     if languages is None and target_columns:
-        raise _bad_argument("languages", None, "a list of them beside target_columns")
+        raise _bad_argument("languages", None, "a list of languages with target_columns")
     pairs = column_pairs(columns)
     report = CorpusReport() if report is None else report
     sources = _as_list(source)
@@ -323,10 +323,7 @@ def _check_target_columns(
         if name in available:
             continue
         expected = f"one of the columns {shown_fields(fields or sorted(available))}"
-        advice = (
-            "Correct the name, or add the text where those of the languages stand: in "
-            "`translation`, or in a column of its own."
-        )
+        advice = "Correct the name, or add the text to `translation` or as its own column."
         raise bad_value(place, None, name, Unquoted("no such text"), expected, advice)
 
 

@@ -193,7 +193,7 @@ def _toolkit():  # noqa: ANN202 - a module
         from translate.storage import pypo
     except ImportError as error:
         raise ImportError(
-            ".po files are read by translate-toolkit: pip install 'tmde[localization]'",
+            "Reading .po files needs translate-toolkit: pip install 'tmde[localization]'",
             name="translate_toolkit",
         ) from error
     return pypo

@@ -195,13 +195,13 @@ class Shards:
             return
         if begun is None:
             raise TmdeError(
-                f"{self.folder} holds files, but no {self._manifest.name} that says of which run "
-                "they are; give overwrite=True to delete them, or another output"
+                f"{self.folder} holds files, but no {self._manifest.name} that identifies "
+                "their run; set overwrite=True to delete them, or choose another output"
             )
         names = {**settings, **begun.settings}
         name = next(name for name in names if begun.settings.get(name) != settings.get(name))
         raise TmdeError(
-            f"{self.folder} holds shards of another run: its {name} is "
-            f"{begun.settings.get(name)!r}, now {settings.get(name)!r}; give overwrite=True to "
-            "delete them, or another output"
+            f"{self.folder} has shards of another run: its {name} is "
+            f"{begun.settings.get(name)!r}, now {settings.get(name)!r}; set overwrite=True to "
+            "delete them, or choose another output"
         )

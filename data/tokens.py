@@ -60,9 +60,7 @@ def text_bounds(tokenizer: PreTrainedTokenizerBase) -> TextBounds:
         TmdeError: The tokenizer makes something else of texts, or is not a fast one.
     """
     if not tokenizer.is_fast:
-        raise TmdeError(
-            f"{type(tokenizer).__name__} is written in Python, expected a fast tokenizer"
-        )
+        raise TmdeError(f"{type(tokenizer).__name__} is a slow tokenizer, expected a fast one")
     wrapped_ids = tokenizer("a")["input_ids"]
     text_ids = tokenizer("a", add_special_tokens=False)["input_ids"]
     first_ids = [_special_id(tokenizer, "bos_token"), _special_id(tokenizer, "cls_token")]
@@ -75,9 +73,9 @@ def text_bounds(tokenizer: PreTrainedTokenizerBase) -> TextBounds:
     if wrapped_ids == [*text_ids, eos] and has_no_first_token and eos in last_ids:
         return TextBounds(tokenizer.pad_token_id, eos, reads_bos=False)
     raise TmdeError(
-        f"The tokenizer makes {wrapped_ids} of 'a', whose own tokens are {text_ids}; "
-        f"expected its bos_token or cls_token {first_ids} before "
-        f"and its eos_token or sep_token {last_ids} after them"
+        f"The tokenizer encodes 'a' as {wrapped_ids} with special tokens and as {text_ids} "
+        f"without; expected its bos_token or cls_token {first_ids} before and its eos_token "
+        f"or sep_token {last_ids} after them"
     )
 
 
@@ -345,8 +343,8 @@ def writable_cache(folder: str | os.PathLike) -> Iterator[Path]:
         yield parent
     except OSError as error:
         raise OSError(
-            f"The cache can't be written in {parent} ({error}): set token_cache_dir to a folder "
-            "with room, or to null, which keeps it in memory"
+            f"The cache can't be written in {parent} ({error}): set token_cache_dir to a "
+            "folder with free space, or to null to keep it in memory"
         ) from error
 
 

@@ -259,8 +259,8 @@ def unit_sentences(name: str, sentences: np.ndarray) -> np.ndarray:
     is_bad = ~np.isfinite(sentences).all(axis=1)
     if is_bad.any():
         raise TmdeError(
-            f"{name}: found a vector that is not finite in row {is_bad.argmax()}, expected finite "
-            "numbers. Look at the model that made it"
+            f"{name}: found a vector that is not finite in row {is_bad.argmax()}; check the "
+            "model that produced it"
         )
     return unit_vectors(sentences)
 

@@ -221,14 +221,14 @@ class Calibration(pydantic.BaseModel):
             value = getattr(embedder, name)
             if value != expected:
                 raise TmdeError(
-                    f"{name}: found {value!r}, expected {expected!r}, the value that the "
-                    "model was calibrated with; run `tmde calibrate` with yours and pass its file"
+                    f"{name}: found {value!r}, expected {expected!r}, the calibrated setting; "
+                    "run `tmde calibrate` with your setting and pass its file"
                 )
         differences = np.abs(np.subtract(probe_cosines(embedder), self.probe_cosines))
         if differences.max() > _SAME_MODEL:
             raise TmdeError(
-                "The calibration belongs to another model; run `tmde calibrate` with yours and "
-                "pass its file"
+                "The calibration belongs to another model; run `tmde calibrate` with this "
+                "model and pass its file"
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -251,8 +251,7 @@ class Calibration(pydantic.BaseModel):
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"])) or "the file"
             raise TmdeError(
-                f"{os.fspath(path)}: {place}: {first['msg']}; expected a file that "
-                "`tmde calibrate` wrote"
+                f"{os.fspath(path)}: {place}: {first['msg']}; expected a file from `tmde calibrate`"
             ) from None
 
     @classmethod
@@ -275,7 +274,7 @@ class Calibration(pydantic.BaseModel):
         calibration = cls.find(name, revision, token)
         if calibration is None:
             raise TmdeError(
-                f"{name}: found no calibration, which probabilities need; make one with "
+                f"{name}: found no calibration, which probabilities need; create one with "
                 f"`tmde calibrate {name} --pairs FILE`"
             )
         return calibration

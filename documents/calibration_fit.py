@@ -243,14 +243,11 @@ def fit_calibration(
         TmdeError: There are no pairs, or all pairs that are mined are right, or none.
     """
     if not vectors:
-        raise TmdeError(
-            f"Found no two languages with {FEWEST_PAIRS} pairs, expected at least that many pairs "
-            "whose texts differ"
-        )
+        raise TmdeError(f"Found no two languages with {FEWEST_PAIRS} pairs of different texts")
     mined = mined_evidence(vectors, FIT_SHARE, seed)
     if mined.is_right.all() or not mined.is_right.any():
         kind = "only right" if mined.is_right.all() else "only wrong"
-        raise TmdeError(f"Found {kind} pairs among those mined, expected both kinds")
+        raise TmdeError(f"Found {kind} mined pairs, expected correct and wrong ones")
     scaler = StandardScaler()
     regression = LogisticRegression(C=_INVERSE_REGULARIZATION, max_iter=1000)
     make_pipeline(scaler, regression).fit(mined.evidence, mined.is_right)

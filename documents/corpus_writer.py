@@ -54,11 +54,15 @@ def checked_output(
             f"{argument}: found {path}, expected a file in a folder that exists and is writable"
         )
     if target == other:
-        raise TmdeError(f"{argument}: found {path}, the file of another output; expected a new one")
+        raise TmdeError(
+            f"{argument}: found {path}, which is another output; expected a different file"
+        )
     for source in inputs:
         read = Path(source).resolve()
         if target == read or (target.exists() and read in target.parents):
-            raise TmdeError(f"{argument}: found {path}, which is an input; expected another file")
+            raise TmdeError(
+                f"{argument}: found {path}, which is an input; expected a different file"
+            )
     return target
 
 

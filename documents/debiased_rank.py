@@ -193,23 +193,23 @@ def choose_rank(samples: Mapping[str, np.ndarray]) -> int:
     if len(samples) < 2:
         listed = ", ".join(samples)
         raise TmdeError(
-            f"rank: found 'auto' for one language ({listed}), expected vectors of two languages "
-            "or more, which a classifier can distinguish. Give a number"
+            f"rank: found 'auto' for one language ({listed}), expected vectors in at least "
+            "two languages. Give a number"
         )
     vectors = {}
     for language, sample in samples.items():
         if len(sample) < FEWEST_VECTORS:
             raise TmdeError(
-                f"rank: found 'auto' for {len(sample)} vectors of {language!r}, expected at least "
-                f"{FEWEST_VECTORS} of each language: fewer are too noisy. Give a number"
+                f"rank: found 'auto' for {len(sample)} vectors of {language!r}, expected at "
+                f"least {FEWEST_VECTORS} per language. Give a number"
             )
         vectors[language] = SplitVectors.every_other(_evenly_spaced(np.asarray(sample, np.float64)))
     debiased = remove_language_directions(vectors)
     if debiased.accuracy >= LANGUAGE_LIMIT:
         raise TmdeError(
-            f"rank: found 'auto', but even with {debiased.rank} directions removed, the most that "
-            f"were tried, a classifier predicts {debiased.accuracy:.0%} of the vectors' languages, "
-            f"expected less than {LANGUAGE_LIMIT:.0%}. Give a number, or more vectors"
+            f"rank: found 'auto', but even with {debiased.rank} directions removed, the most "
+            f"tried, a classifier predicts {debiased.accuracy:.0%} of the vectors' languages, "
+            f"expected less than {LANGUAGE_LIMIT:.0%}. Give a number or more vectors"
         )
     return debiased.rank
 
@@ -232,7 +232,7 @@ def gram(vectors: np.ndarray) -> np.ndarray:
     """
     vectors = np.asarray(vectors, np.float64)
     if not np.isfinite(vectors).all():
-        raise TmdeError("vectors: found a number that is not finite; look at the model")
+        raise TmdeError("vectors: found a number that is not finite; check the model")
     return vectors.T @ vectors
 
 

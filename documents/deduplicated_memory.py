@@ -46,8 +46,9 @@ class MemoryOutput:
         languages = list(filter(names_a_language, self._columns))
         if len(languages) < FEWEST_TEXTS or len(languages) < len(self._columns):
             raise TmdeError(
-                f"output: found {target.name}, a translation memory, and texts of "
-                f"{', '.join(self._columns)}; expected columns of two languages, such as de and en"
+                f"output: found {target.name}, a translation memory, with texts in "
+                f"{', '.join(self._columns)}; expected columns in two languages, such as de "
+                "and en"
             )
 
     def write(self, json_rows: Iterable[str], is_kept: Iterable[bool]) -> None:

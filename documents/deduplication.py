@@ -252,8 +252,8 @@ class DuplicateFinder:
         """
         if (self.embedder is None) != (languages is None):
             raise TmdeError(
-                "languages: expected one for each text if translations are searched for, by an "
-                "embedder, and none otherwise"
+                "languages: expected one per text with an embedder, which finds "
+                "translations, and none without"
             )
         first_copies, unique = first_occurrences(
             _with_bar(texts, "Looking for copies"), comparable_text

@@ -136,9 +136,7 @@ def read_sides(
             empty, the languages are no codes or equal, or both sides are stdin.
     """
     if a == b == "-":
-        raise TmdeError(
-            "A and B are both -, but there is only one stdin; give a file for one of them"
-        )
+        raise TmdeError("A and B are both - (stdin); give a file for one of them")
     for name, code in zip(_LANGUAGE_ARGUMENTS, (language_a, language_b), strict=True):
         check_code(code, name)
     if language_a is not None and language_a == language_b:
@@ -258,7 +256,7 @@ def needed_languages(sides: Sides, purpose: str) -> tuple[str, str]:
     for name, side in zip(_LANGUAGE_ARGUMENTS, sides, strict=True):
         if side.language is None:
             missing.append(f"{name}=CODE")
-    raise TmdeError(f"{purpose} the languages of both sides; give {' and '.join(missing)}")
+    raise TmdeError(f"{purpose} the languages of both sides; set {' and '.join(missing)}")
 
 
 def _without_spaces(url: object) -> str:
@@ -292,7 +290,8 @@ def checked_ids(chunk: Chunk, id_field: str, id_places: IdPlaces) -> list[str]:
             where += f" of {first_file}"
         place = chunk.place(repeated, id_field)
         raise TmdeError(
-            f"{place}: found {values[repeated]!r}, the id of {where} too; expected unique ids"
+            f"{place}: found {values[repeated]!r}, which is also the id of {where}; expected "
+            "unique ids"
         )
     return ids
 
@@ -373,7 +372,7 @@ def unknown_languages_of_sides(embedder: DocumentEmbedder, sides: Sides) -> list
 def warn_of_threshold(threshold: float) -> None:
     """Warn that no pair is good enough, and say what to do."""
     logger.warning(
-        "No pair reaches the threshold %g. Scores depend on the model: run without a threshold, "
-        "look at them, and choose one.",
+        "No pair reaches the threshold %g. Scores depend on the model: run without a "
+        "threshold, look at the scores, and choose one.",
         threshold,
     )

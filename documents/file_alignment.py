@@ -164,9 +164,7 @@ def align_files(
     check_share(row_share)
     check_min_probability(min_probability)
     if same_domain and url_field is None:
-        raise TmdeError(
-            "same_domain needs url_field: the URLs say which website a document belongs to"
-        )
+        raise TmdeError("same_domain needs url_field")
     sides = read_sides(a, b, language_a, language_b, url_field, **reading)
     if rows is not None or lawdr_rank is not None:
         # Raises if one is missing, before the model is loaded.
@@ -272,7 +270,7 @@ class AlignmentTargets:
         for (argument, endings), path in zip(suffixes.items(), outputs, strict=True):
             target = checked_output_or_none(path, endings, argument, inputs=inputs)
             if target is not None and target in targets:
-                raise TmdeError(f"{argument}: found {path}, the file of another output")
+                raise TmdeError(f"{argument}: found {path}, which is another output")
             targets.append(target)
         return cls(*targets)
 
@@ -292,16 +290,16 @@ def _check_purpose(
     output, rows, *_ = outputs
     if all(path is None for path in outputs):
         raise TmdeError(
-            "Nothing to write; give output=FILE for pairs of documents, rows=FILE for their "
+            "Nothing to write; set output=FILE for document pairs, rows=FILE for their "
             "sentences, unpaired=FILE or identical=FILE"
         )
     if pairs is not None and (output is not None or rows is None):
         raise TmdeError(
-            "Known pairs need rows=FILE and no output: only their sentences are aligned"
+            "Known pairs need rows=FILE and no output, because only their sentences are aligned"
         )
     if needs_probabilities and rows is None:
         raise TmdeError(
-            "Probabilities need rows=FILE, because only sentences have them; or leave out "
+            "Probabilities need rows=FILE, because only sentence pairs have them; or omit "
             "min_probability, share and calibration"
         )
 

@@ -294,8 +294,8 @@ def _check_output_is_meant(output: str | os.PathLike[str] | None, report_only: b
     """Raise `TmdeError` unless there is either an output or nothing to remove."""
     if report_only and output is not None:
         raise TmdeError(
-            f"report_only: found it together with output {output}, expected one of them: a report "
-            "removes nothing, so it has no output; findings go to `removed`"
+            f"report_only: found output {output} too; a report has no output: write its "
+            "findings to `removed`"
         )
     if output is None and not report_only:
         raise TmdeError("output: found none, expected a file; or set report_only")
@@ -321,8 +321,8 @@ def _check_languages(
     if len(merged.languages) < FEWEST_TEXTS:
         named = ", ".join(map(str, sources))
         raise TmdeError(
-            f"{named}: found texts in one language ({', '.join(codes)}), expected two; to compare "
-            f"these, give languages={','.join(codes)}"
+            f"{named}: found texts in one language ({', '.join(codes)}), expected two; to "
+            f"compare these, set languages={','.join(codes)}"
         )
 
 

@@ -221,8 +221,8 @@ def _check_unset(**for_translations: Any) -> None:
     for name, value in for_translations.items():
         if value is not None:
             raise TmdeError(
-                f"{name}: found {value!r} without across_languages, expected both or neither: only "
-                "translations need a model and languages"
+                f"{name}: found {value!r} without across_languages, expected both or neither, "
+                "because only translations need a model and languages"
             )
 
 
@@ -245,18 +245,18 @@ def _check_columns(
     """Raise `TmdeError` unless columns are those of pairs, and nothing else names the texts."""
     if across_languages:
         raise TmdeError(
-            f"columns: found {dict(columns)} with across_languages; the texts of a row are "
-            "translations already. Leave one of them out"
+            f"columns: found {dict(columns)} with across_languages, but the texts of a row "
+            "are translations already; omit one of them"
         )
     if reading.get("field"):
         raise TmdeError(
-            f"columns: found {dict(columns)} and the field {reading['field']!r}; give columns=... "
-            "to compare each column of a row, or field=... to compare one text"
+            f"columns: found {dict(columns)} and the field {reading['field']!r}; set "
+            "columns=... to compare each column of a row, or field=... to compare one text"
         )
     if len(columns) < FEWEST_TEXTS:
         raise TmdeError(
-            f"columns: found {dict(columns)}, expected two columns or more; name the column of "
-            "documents by field"
+            f"columns: found {dict(columns)}, expected at least two columns; set one text "
+            "column with field"
         )
 
 

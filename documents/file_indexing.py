@@ -207,9 +207,9 @@ def open_index(folder: str | Path, model: str | None, loading: Mapping[str, Any]
     has_packaged = index.model_name in PACKAGED_FOLDERS
     if model in PACKAGED_FOLDERS and has_packaged and model != index.model_name:
         raise TmdeError(
-            f"{folder}: was made with the model {index.model_name}, and --model is {model}; "
-            "vectors of two models can't be compared: create another index with "
-            f"`tmde index FILE -o NEW_FOLDER -m {model}`"
+            f"{folder}: its model is {index.model_name}, but --model is {model}, and vectors "
+            "of two models can't be compared; create another index with `tmde index FILE -o "
+            f"NEW_FOLDER -m {model}`"
         )
     # Raises if the index was made of vectors, without a model.
     options = {**index.loading_options, **loading}
@@ -254,16 +254,16 @@ def _check_sizes(
         made_of = "passages" if index.has_passages else "whole documents"
         option = "--passages" if passages else "--no-passages"
         raise TmdeError(
-            f"{index.folder}: found vectors of {made_of}; leave {option} out, or make another "
+            f"{index.folder}: found vectors of {made_of}; omit {option}, or create another "
             f"index: `tmde index FILE -o NEW_FOLDER {option}`"
         )
     stored = {"--precision": index.precision, "--truncate-dim": index.stored_dimension}
     for option, value in (("--precision", precision), ("--truncate-dim", truncate_dim)):
         if value is not None and value != stored[option]:
             raise TmdeError(
-                f"{index.folder}: {option} is {value}, and the index was made with "
-                f"{stored[option]}; leave {option} out, or make another index: "
-                f"`tmde index FILE -o NEW_FOLDER {option} {value}`"
+                f"{index.folder}: {option} is {value}, but the index was created with "
+                f"{stored[option]}; omit {option}, or create another index: `tmde index FILE "
+                f"-o NEW_FOLDER {option} {value}`"
             )
 
 
@@ -279,7 +279,7 @@ def _find_id_field(id_field: str | None, documents: Documents, index: DocumentIn
         return "id"
     if documents.name == "stdin" and len(index):
         raise TmdeError(
-            "stdin: its documents have no ids and would replace those of an earlier stdin in "
+            "stdin: its documents have no ids and would replace those of an earlier run in "
             f"{index.folder}; give a file, or --format jsonl with --id-field"
         )
     return None
@@ -313,8 +313,8 @@ def _find_language_field(documents: Documents) -> str | None:
     column = language_column(documents)
     if column is not None and column != "language":
         logger.warning(
-            "%s: the column %r is taken as the language of each document (as by --language-field "
-            "%s)",
+            "%s: the column %r is used as the language of each document (as with "
+            "--language-field %s)",
             documents.name,
             column,
             column,

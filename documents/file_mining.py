@@ -269,7 +269,7 @@ def _model_of_vectors(
         return model or DEFAULT_MODEL
     if (file_count == 2) == (model is not None):
         raise TmdeError(
-            "Give both vectors_a and vectors_b without a model, or one of them with its model"
+            "Set both vectors_a and vectors_b without a model, or one of them with its model"
         )
     return model
 
@@ -443,15 +443,16 @@ class MinedVectors:
             raise TmdeError(f"{path}: not a .npy file ({error})") from error
         if vectors.ndim != 2 or len(vectors) != len(side):
             raise TmdeError(
-                f"{path}: found shape {vectors.shape}, expected ({len(side)}, d): a vector for "
-                f"each row of {side.name}, in the same order, repeated and empty rows included"
+                f"{path}: found shape {vectors.shape}, expected ({len(side)}, d): one vector "
+                f"per row of {side.name}, in the same order, including repeated and empty "
+                "rows"
             )
         expected = DTYPES[self.precision]
         has_floats = np.issubdtype(vectors.dtype, np.floating)
         if vectors.dtype != expected and not (has_floats and self.precision == "float32"):
             raise TmdeError(
-                f"{path}: found {vectors.dtype} numbers, expected {expected}; give the precision "
-                "that they were embedded with"
+                f"{path}: found {vectors.dtype} elements, expected {expected}; set the "
+                "precision they were embedded with"
             )
         if self.truncate_dim is None or self.precision in PACKED:
             return vectors

@@ -61,8 +61,8 @@ def filtered_file(sources: Iterable[str | os.PathLike[str]], target: Path) -> Un
         units = open_units(format, table.paths[0], table.place)
         if units.is_cut_off():
             raise CorpusError(
-                f"{table.place}: found the end of the file without its last end tag; the file is "
-                "cut off: fetch or export it again"
+                f"{table.place}: the file is cut off before its last end tag; download or "
+                "export it again"
             )
         return units
     if format == "tmx":

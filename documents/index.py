@@ -202,8 +202,9 @@ class DocumentIndex:
             dimension = embedder.dimension
         if dimension is None:
             raise TmdeError(
-                "embedder, dimension: found neither; give embedder=DocumentEmbedder."
-                "from_pretrained(), or the dimension of vectors that you bring yourself"
+                "embedder, dimension: found neither; set "
+                "embedder=DocumentEmbedder.from_pretrained(), or the dimension of your own "
+                "vectors"
             )
         _check_precision(precision)
         _check_truncation(truncate_dim, dimension)
@@ -273,7 +274,7 @@ class DocumentIndex:
         """
         if self.settings is None:
             raise TmdeError(
-                f"{self.folder}: made without an embedder, expected vectors and not texts"
+                f"{self.folder}: this index has no embedder, expected vectors instead of texts"
             )
         return self.settings
 
@@ -542,8 +543,7 @@ class DocumentIndex:
             visible_text = without_invisible(text) if isinstance(text, str) else ""
             if not id or not visible_text.strip():
                 raise TmdeError(
-                    f"document {id!r}: found text {text!r:.40}, "
-                    "expected an id and a text, not empty"
+                    f"document {id!r}: found text {text!r:.40}, expected a nonempty text"
                 )
             rows.append(
                 {
@@ -556,7 +556,7 @@ class DocumentIndex:
             )
         if len(set(ids)) < len(ids):
             repeated_id = Counter(ids).most_common(1)[0][0]
-            raise TmdeError(f"ids: found {repeated_id!r} twice, expected different ids")
+            raise TmdeError(f"ids: found {repeated_id!r} twice, expected distinct ids")
         return rows
 
     def _embedded(self, rows: list[Row]) -> tuple[np.ndarray, EncodeReport]:
@@ -640,8 +640,8 @@ class DocumentIndex:
                     self._table.build_word_index()
         except OSError as error:
             raise TmdeError(
-                f"{self.folder}: cannot be written, but its texts are not yet indexed by words "
-                f"({error}); run `tmde index` where it can, or search by meaning"
+                f"{self.folder}: the word index is missing and can't be written ({error}); "
+                "run `tmde index` where the folder is writable, or search by meaning"
             ) from None
 
     @contextmanager
@@ -868,8 +868,7 @@ def _check_empty(folder: Path) -> None:
         names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     if folder.is_file() or not names <= leftovers:
         raise TmdeError(
-            f"{folder}: holds an index or other files; expected a new name, or open it by "
-            "DocumentIndex.open"
+            f"{folder}: is not empty; choose a new folder, or open an index with DocumentIndex.open"
         )
 
 
@@ -885,8 +884,8 @@ def _check_truncation(truncate_dim: int | None, dimension: int) -> None:
     """Raise TmdeError unless vectors can be cut to this many numbers."""
     if truncate_dim is not None and not 1 <= truncate_dim <= dimension:
         raise TmdeError(
-            f"truncate_dim: found {truncate_dim}, expected 1 to {dimension}, the numbers of a "
-            "vector"
+            f"truncate_dim: found {truncate_dim}, expected 1 to {dimension}, the width of the "
+            "vectors"
         )
 
 
@@ -947,7 +946,7 @@ def _texts_of_queries(queries: Sequence[str] | np.ndarray, mode: str) -> list[st
         raise TmdeError(f"mode: found {mode!r}, expected one of {MODES}")
     if isinstance(queries, np.ndarray) and queries.dtype.kind not in "OU":
         if mode != "meaning":
-            raise TmdeError(f"mode: found {mode!r} for vectors, which have no words; give texts")
+            raise TmdeError(f"mode: found {mode!r} for vectors, which have no words; pass texts")
         return []
     texts = list(queries)
     for text in texts:

@@ -184,9 +184,8 @@ def widened_types(types: Mapping[str, pa.DataType], rows: Iterable[Row]) -> dict
             if common is None:
                 raise TmdeError(
                     f"document {row['id']!r}: metadata {name!r} is {value!r:.60} "
-                    f"({_description(type)}), expected {_description(expected)}, as in the "
-                    "documents before it; give all values of one name the same type, such as "
-                    "strings, or lists"
+                    f"({_description(type)}), expected {_description(expected)}, as in "
+                    "earlier documents; give all values of a name the same type"
                 )
             widened[name] = common
     for name, type in widened.items():
@@ -206,7 +205,7 @@ def _type_of_scalar(value: bool | int | float | str) -> pa.DataType:
     for python_type, type in _TYPES.items():
         if isinstance(value, python_type):
             return type
-    raise AssertionError(f"{value!r} is no stored value")
+    raise AssertionError(f"{value!r} is not a stored value")
 
 
 def _type_of_list(elements: Sequence[Any]) -> pa.DataType | None:

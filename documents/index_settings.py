@@ -51,14 +51,12 @@ def read_settings(folder: Path) -> dict[str, Any]:
         for name in ("dimension", "embedding", "format"):
             settings[name]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise TmdeError(
-            f"{folder}: found no index of tmde there, or a damaged one ({error})"
-        ) from None
+        raise TmdeError(f"{folder}: found no tmde index, or a damaged one ({error})") from None
     if settings["format"] != FORMAT:
         raise TmdeError(
-            f"{folder}: made by another version of tmde (found format {settings['format']}, "
-            f"expected {FORMAT}); rebuild the index: delete the folder, and run `tmde index` "
-            "again"
+            f"{folder}: created by another version of tmde (found format "
+            f"{settings['format']}, expected {FORMAT}); rebuild the index: delete the folder, "
+            "and run `tmde index` again"
         )
     return settings
 
@@ -113,7 +111,7 @@ def check_embedder(
     cosines = np.sum(probe_vectors(embedder) * stored_vectors, axis=1)
     if not (cosines >= SAME_MODEL).all():
         raise TmdeError(
-            f"{folder}: was made with another model, {stored['model']} (cosines "
+            f"{folder}: created with another model, {stored['model']} (cosines "
             f"{cosines.round(3)} for the same texts, expected 1); found "
             f"{embedder.model.name_or_path}"
         )

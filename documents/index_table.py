@@ -191,7 +191,7 @@ class DocumentTable:
         # What is intact can be read, except for the files of the index of words.
         if is_out_of_reach or (is_intact and writes):
             return TmdeError(
-                f"{self.folder}: cannot be read or written ({reason}); free space on the disk or "
+                f"{self.folder}: can't be read or written ({reason}); free disk space or "
                 "change the permissions, and run the same command again"
             )
         return TmdeError(
@@ -312,7 +312,7 @@ class DocumentTable:
         for name, wanted in filter.items():
             if name not in types or not self._table.count_rows(has_name(name)):
                 names = sorted(types)
-                raise TmdeError(f"filter: found {name!r}, expected a name of the metadata: {names}")
+                raise TmdeError(f"filter: found {name!r}, expected a metadata name: {names}")
             conditions.append(has_value(name, types[name], wanted))
         if where is not None:
             self._check_where(where)

@@ -131,8 +131,8 @@ class LanguageDebiaser:
         for language, rows in rows_by_language(languages, len(vectors)).items():
             if language not in self.components_:
                 raise TmdeError(
-                    f"languages: found {language!r}, "
-                    f"expected one of those fitted: {self.languages_}"
+                    f"languages: found {language!r}, expected one of the fitted languages: "
+                    f"{self.languages_}"
                 )
             directions = self.components_[language]  # (rank, d)
             result[rows] = without_directions(vectors[rows], directions)
@@ -158,7 +158,7 @@ def _directions(gram_matrix: np.ndarray, rank: object, language: str) -> np.ndar
         spanned, dimension = directions.shape
         raise TmdeError(
             f"rank: found {rank!r} for {language!r}, expected 'auto', or an integer from 0 to "
-            f"{last_rank}: its sentences span {spanned} of the {dimension} dimensions"
+            f"{last_rank}, because its sentences span {spanned} of the {dimension} dimensions"
         )
     return directions[:rank]
 
@@ -178,7 +178,7 @@ def rows_by_language(languages: str | Sequence[str], count: int) -> dict[str, np
     codes = np.array(languages, object)
     if len(codes) != count:
         raise TmdeError(
-            f"languages: found {len(codes)}, "
-            f"expected one for each of {count} vectors, or one in all"
+            f"languages: found {len(codes)}, expected one for all or one for each of {count} "
+            "vectors"
         )
     return {language: np.flatnonzero(codes == language) for language in dict.fromkeys(codes)}

@@ -126,7 +126,8 @@ class Lawdr:
         for language, sample in sorted(density_samples.vectors.items()):
             if len(sample) < 2:
                 raise TmdeError(
-                    f"documents: found one sentence of {language!r}, expected 2 for a density"
+                    f"documents: found one sentence of {language!r}, expected at least 2 for "
+                    "a density"
                 )
             # A copy of the settings is fitted, because each language has a density of its own.
             self.densities_[language] = replace(self.density).fit(sample)
@@ -177,7 +178,8 @@ class Lawdr:
         """
         if isinstance(documents, Iterator) or isinstance(languages, Iterator):
             raise TypeError(
-                "documents, languages: found an iterator, which can be read once; expected a list"
+                "documents, languages: found an iterator, which can be read only once; "
+                "expected a list"
             )
         return self.fit(documents, languages).transform(documents, languages)
 
@@ -390,8 +392,8 @@ def sentence_chunks(
     ):
         if known is not None and language not in known:
             raise TmdeError(
-                f"languages: found {language!r} for document {number}, expected one of those "
-                f"fitted: {', '.join(known)}. Fit documents of all languages"
+                f"languages: found {language!r} for document {number}, expected one of the "
+                f"fitted languages: {', '.join(known)}. Fit documents in all languages"
             )
         sentences = _sentences_of(document, language)
         if not sentences:

@@ -153,7 +153,8 @@ def mine_bitext(
     check_retrieval(retrieval)
     if drop_identical and (first_texts is None or second_texts is None):
         raise TmdeError(
-            "drop_identical: found no texts of both sides, expected first_texts and second_texts"
+            "drop_identical: the texts of both sides are missing, expected first_texts and "
+            "second_texts"
         )
     first_matrix, first_rows = _taking_part("first", first, first_texts)
     second_matrix, second_rows = _taking_part("second", second, second_texts)
@@ -384,9 +385,7 @@ def read_gold_pairs(
         second_row = _known_row(second_id, second_rows, "second", place)
         pairs[first_row, second_row] = None
     if not pairs:
-        raise TmdeError(
-            f"{path}: found no pair, expected one a line: two ids with a tab between them"
-        )
+        raise TmdeError(f"{path}: found no pair, expected one per line: two ids separated by a tab")
     return list(pairs)
 
 
@@ -414,8 +413,8 @@ def _known_row(id: str, rows: Mapping[str, int], side: str, place: str) -> int:
     if id not in rows:
         example = next(iter(rows), "(none)")
         raise TmdeError(
-            f"{place}: found id {id!r}, which no text of the {side} side has, expected an id such "
-            f"as {example!r}; ids stand in the order of the two sides"
+            f"{place}: found id {id!r}, which no text of the {side} side has, expected an id "
+            f"such as {example!r}; the first id of a pair is from the first side"
         )
     return rows[id]
 
@@ -442,8 +441,8 @@ def best_threshold(
     correct = np.cumsum(is_correct)  # (p,) among the best 1, 2, ... p
     if not any(is_correct):
         raise TmdeError(
-            f"Found none of the {len(gold)} gold pairs among {len(ordered)} mined ones, expected "
-            "at least one: is the list of these texts, and mined without a threshold?"
+            f"Found none of the {len(gold)} gold pairs among {len(ordered)} mined ones; is "
+            "the list for these texts, and were they mined without a threshold?"
         )
     scores = ordered.scores.astype(np.float64)
     counts = np.arange(1, len(ordered) + 1)

@@ -130,8 +130,8 @@ def calibration_file(model: str) -> Path:
     folder = Path(model)
     if packaged_folder(model) is not None or not folder.is_dir():
         raise TmdeError(
-            f"{model} is not a folder of yours, so its calibration is written to a file: give "
-            f"output={CALIBRATION_FILE}, and later this file as the calibration"
+            f"{model} is not a local folder: write its calibration to a file with "
+            f"output={CALIBRATION_FILE}, and pass this file as the calibration later"
         )
     return folder / CALIBRATION_FILE
 

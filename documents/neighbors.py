@@ -92,8 +92,8 @@ def find_neighbors(
     if search == "hnsw":
         if candidate_rows.is_sparse:
             raise TmdeError(
-                "search: found 'hnsw' for sparse rows, "
-                "expected exact or auto: faiss indexes dense ones"
+                "search: found 'hnsw' for sparse rows, expected exact or auto, because faiss "
+                "indexes dense rows"
             )
         neighbors = graph_neighbors(query_rows, candidate_rows, k, LAST_EFFORT, least_recall=0.0)
         assert neighbors is not None  # No recall is below 0.
@@ -368,8 +368,8 @@ def warn_without_ratio(scoring: str, scores: np.ndarray) -> None:
     without_ratio = int(np.count_nonzero(scores < _WITHOUT_RATIO))
     if without_ratio:
         logger.warning(
-            "%s of %s pairs have no ratio: the mean cosine of their neighbors is 1e-6 or less. "
-            "They score below all others, by cosine; distance scores them like all others",
+            "%s of %s pairs have no ratio, because their neighbors' mean cosine is 1e-6 or "
+            "less. They rank below all others, by cosine; `distance` scores them normally",
             f"{without_ratio:,}",
             f"{len(scores):,}",
         )

@@ -214,7 +214,7 @@ def _with_digits(text: str, language: str) -> str:
         from text_to_num import alpha2digit
     except ImportError as error:
         raise ImportError(
-            "Numbers in words are read by text2num: pip install 'tmde[clean]'", name="text2num"
+            "Reading numbers in words needs text2num: pip install 'tmde[clean]'", name="text2num"
         ) from error
     spelled: str = alpha2digit(text, code)
     return spelled

@@ -82,8 +82,8 @@ def warn_of_few(count: int, unit: str) -> None:
     """
     if count < FEWEST_PAIRS:
         logger.warning(
-            "Found only %s %s. Probabilities compare a pair with its neighbors and are too high "
-            "with fewer than %d.",
+            "Found only %s %s. Probabilities compare a pair with its neighbors, so they are "
+            "too high with fewer than %d.",
             f"{count:,}",
             unit,
             FEWEST_PAIRS,

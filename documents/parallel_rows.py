@@ -152,7 +152,7 @@ def parallel_rows(
     if languages[0] == languages[1]:
         raise TmdeError(f"languages: found {languages[0]!r} twice, expected two")
     if min_probability is not None and calibration is None:
-        raise TmdeError("min_probability: found no calibration, expected that of the model")
+        raise TmdeError("min_probability: found no calibration, expected the model's")
     check_share(share)
     if report is None:
         report = ParallelRowsReport()

@@ -191,8 +191,8 @@ def _pattern_of(styles: str | None) -> tuple[tuple[str, ...], re.Pattern[str]]:
             return (), re.compile(styles)
         except re.error as error:
             raise TmdeError(
-                f"placeholders: found {styles!r}, which is no regular expression ({error}), "
-                f"expected one, or names of {', '.join(STYLES)}, separated by commas"
+                f"placeholders: found {styles!r}, expected a regular expression ({error}) or "
+                f"names of {', '.join(STYLES)}, separated by commas"
             ) from error
     ordered = tuple(name for name in _ORDER if name in names)
     alternatives = " | ".join(f"(?:{STYLES[name]})" for name in ordered)

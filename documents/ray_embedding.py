@@ -75,7 +75,7 @@ class BatchEmbedder:
         """
         if self.output_column in batch.column_names:
             raise TmdeError(
-                f"there is a column {self.output_column!r} already; give another output_column"
+                f"the column {self.output_column!r} already exists; choose another output_column"
             )
         language: str | list[str] | None = self.language
         if self.language_column is not None:

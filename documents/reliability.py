@@ -65,7 +65,7 @@ def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
         ValueError: There are no pairs.
     """
     if not bins:
-        raise ValueError("found no pairs, expected some")
+        raise ValueError("found no pairs")
     counts = [bin.count for bin in bins]
     distances = [abs(bin.mean_probability - bin.right_share) for bin in bins]
     return float(np.average(distances, weights=counts))

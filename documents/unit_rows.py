@@ -53,9 +53,9 @@ class UnitRows:
         bad = np.flatnonzero(~np.isfinite(self.norms))
         if len(bad):
             raise TmdeError(
-                f"{name}: found a vector that is not finite in row {bad[0]}, and in {len(bad)} of "
-                f"{self.shape[0]} rows in all, "
-                "expected finite numbers. Look at the model that made them"
+                f"{name}: found a vector that is not finite in row {bad[0]}, one of "
+                f"{len(bad)} such rows out of {self.shape[0]}; check the model that produced "
+                "them"
             )
         self.norms[self.norms == 0] = 1
 
@@ -128,8 +128,8 @@ def two_sides(
     second_kind = _kind(second_rows)
     if first_kind != second_kind:
         raise TmdeError(
-            f"{first[0]}, {second[0]}: found {first_kind} and {second_kind} dimensions, expected "
-            "the same: both sides come from one system"
+            f"{first[0]}, {second[0]}: found {first_kind} and {second_kind} dimensions, "
+            "expected equal ones; use one system for both sides"
         )
     return first_rows, second_rows
 

@@ -65,8 +65,8 @@ def _check_dimensions(languages: Mapping[str, WordVectors]) -> None:
     dimensions = {code: words.vectors.shape[1] for code, words in languages.items()}
     if len(set(dimensions.values())) > 1:
         raise TmdeError(
-            f"Found word vectors of different dimensions, {dimensions}, expected the same of all "
-            "languages. Align each of them with the same target"
+            f"Found word vectors of different dimensions, {dimensions}, expected equal ones. "
+            "Align each language with the same target"
         )
 
 

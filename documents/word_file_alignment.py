@@ -171,17 +171,18 @@ def _start_settings(
     """
     if dictionary is None and fit == "cca":
         raise TmdeError(
-            "fit=cca: found no dictionary, expected one, or `identical` for the words of both"
+            "fit=cca: found no dictionary, expected one, or `identical` for words that both "
+            "languages share"
         )
     if dictionary is not None and start is not None:
-        raise TmdeError(
-            f"start={start}: found a dictionary, expected one of the two: a start learns without"
-        )
+        raise TmdeError(f"start={start}: found a dictionary too; a start learns without one")
     adversarial = {"epochs": epochs, "restarts": restarts}
     settings = {name: value for name, value in adversarial.items() if value is not None}
     for name, value in settings.items():
         if start != "adversarial":
-            raise TmdeError(f"{name}={value}: expected start=adversarial, which is what has {name}")
+            raise TmdeError(
+                f"{name}={value}: expected start=adversarial, the only start with {name}"
+            )
     if dictionary is not None:
         return {}
     return {"start": start or "similarities", "seed": seed, **settings}

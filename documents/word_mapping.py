@@ -82,7 +82,7 @@ def align_words(
     if source_dimension != target_dimension:
         raise TmdeError(
             f"Found word vectors of {source_dimension} and {target_dimension} dimensions, "
-            "expected the same of both"
+            "expected equal ones"
         )
     fit_mapping = _named("fit", fit, {"rotation": procrustes, "cca": canonical_mapping})
     if dictionary is not None:
@@ -160,8 +160,7 @@ def _centered_svd(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
     if rank < dimension:
         raise TmdeError(
             f"CCA: found {count:,} pairs of words with vectors of rank {rank}, expected rank "
-            f"{dimension}, the dimension of the vectors, from more pairs than that. Give a larger "
-            "dictionary"
+            f"{dimension}, the dimension of the vectors; use a larger dictionary"
         )
     return np.linalg.svd(centered, full_matrices=False)
 

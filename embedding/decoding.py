@@ -37,7 +37,7 @@ def open_decoder(name: str, revision: str | None = None) -> Any:
         )
     if loading["missing_keys"]:
         raise TmdeError(
-            f"{name}: found the encoder alone; expected a checkpoint with the decoder, as "
+            f"{name}: found only the encoder, expected a checkpoint with the decoder, as "
             "`tmde train` and `TmdeTrainer.save_model` write it"
         )
     return model.eval()

@@ -187,7 +187,9 @@ def _takes_names_of_peer(method: _Method) -> _Method:
         for name in ("sentences", "inputs"):
             if name in options:
                 if args or "texts" in options:
-                    raise TypeError(f"{method.__name__}() got the texts and {name!r}; give one")
+                    raise TypeError(
+                        f"{method.__name__}() got both the texts and {name!r}; give one"
+                    )
                 options["texts"] = options.pop(name)
         for name, (default, remedy) in _INSTEAD.items():
             value = options.pop(name, default)
@@ -279,13 +281,13 @@ class DocumentEmbedder(SentenceTransformer):
         if isinstance(model, str | os.PathLike):
             # SentenceTransformer takes a name here.
             raise TmdeError(
-                f"model: found the name {os.fspath(model)!r}, expected a loaded model; write "
+                f"model: found the name {os.fspath(model)!r}, expected a loaded model; use "
                 f"DocumentEmbedder.from_pretrained({os.fspath(model)!r})"
             )
         if tokenizer is None:
             raise TmdeError(
-                "tokenizer: found none, expected that of the model; to load both, write "
-                "DocumentEmbedder.from_pretrained(...)"
+                "tokenizer: found none, expected the model's tokenizer; "
+                "DocumentEmbedder.from_pretrained(...) loads both"
             )
         text_model = TextModel(model, tokenizer, max_length)
         later_modules = _with_pooling(text_model, pooling, later_modules)
@@ -305,8 +307,8 @@ class DocumentEmbedder(SentenceTransformer):
             self.module_kwargs = {"0": ["language"]}
         if prompt and prompt == self._prompt_of_model:
             logger.warning(
-                f"prompt: found {prompt!r}, which this model already puts before every text; the "
-                "model now reads it twice: leave the prompt out"
+                f"prompt: found {prompt!r}, which this model already puts before every text "
+                "and now reads twice; omit the prompt"
             )
         self.long_documents = long_documents
         self._window = window
@@ -314,7 +316,7 @@ class DocumentEmbedder(SentenceTransformer):
         if long_documents == "truncate" and (window, stride, aggregation) != (None, None, "mean"):
             raise TmdeError(
                 f"window, stride, aggregation: found {window}, {stride}, {aggregation}, but "
-                "long_documents='truncate' splits nothing; give 'chunk', 'sentences', "
+                "long_documents='truncate' does not split texts; use 'chunk', 'sentences', "
                 "'punctuation' or 'words'"
             )
         self.aggregation = load_aggregation(aggregation)
@@ -629,8 +631,8 @@ class DocumentEmbedder(SentenceTransformer):
         limit = self._text_model.length_limit(value)
         if value is not None and limit < value:
             raise TmdeError(
-                f"max_seq_length: found {value:,}, expected at most {limit:,}, the longest input "
-                "that model and tokenizer can take; embed longer texts with "
+                f"max_seq_length: found {value:,}, expected at most {limit:,}, the longest "
+                "input of model and tokenizer; embed longer texts with "
                 "long_documents='chunk' or 'sentences'"
             )
         self._reader(self.prompt, limit)  # Raises if the limit leaves no room for text.
@@ -888,8 +890,8 @@ class DocumentEmbedder(SentenceTransformer):
         """
         if prompt is None and prompt_name is not None and prompt_name not in self.prompts:
             raise TmdeError(
-                f"prompt_name: found {prompt_name!r}, expected one of {sorted(self.prompts)}, the "
-                "prompts of this model; or give the text itself by prompt="
+                f"prompt_name: found {prompt_name!r}, expected one of {sorted(self.prompts)}, "
+                "the prompts of this model; or give the prompt itself with prompt="
             )
         return self._resolve_prompt(prompt, prompt_name) or ""
 
@@ -959,8 +961,8 @@ class DocumentEmbedder(SentenceTransformer):
             )
         if hasattr(self.model, "_hf_hook"):
             raise TmdeError(
-                f"device: found {str(device)!r}, but device_map has placed the weights of this "
-                "model; leave device out"
+                f"device: found {str(device)!r}, but device_map has placed this model's "
+                "weights; omit device"
             )
         self.to(device)
 
@@ -973,7 +975,9 @@ class DocumentEmbedder(SentenceTransformer):
         Raises:
             TmdeError: Always.
         """
-        raise TmdeError(f"start_multi_process_pool: encode() takes no pool; {_SEVERAL_PROCESSES}")
+        raise TmdeError(
+            f"start_multi_process_pool: encode() does not support a pool; {_SEVERAL_PROCESSES}"
+        )
 
     def __call__(self, batch: Mapping[str, Any], column: str = "text", **options: Any) -> Any:
         """Embed the rows of a dataset, as `embed_batch` does.
@@ -1001,8 +1005,8 @@ class DocumentEmbedder(SentenceTransformer):
         """
         if not isinstance(batch, Mapping):
             raise TypeError(
-                f"batch: found {type(batch).__name__}, expected rows by column, as Dataset.map "
-                "passes them; to embed texts, use encode()"
+                f"batch: found {type(batch).__name__}, expected a batch from Dataset.map; to "
+                "embed texts, use encode()"
             )
         if isinstance(batch.get("input_ids"), torch.Tensor):
             return super().__call__(batch, **options)
@@ -1034,8 +1038,8 @@ class DocumentEmbedder(SentenceTransformer):
         """
         if column not in batch:
             raise TmdeError(
-                f"column: found {column!r}, expected one of {sorted(batch)}; name the column of "
-                "the texts by fn_kwargs={'column': ...}"
+                f"column: found {column!r}, expected one of {sorted(batch)}; set the text "
+                "column with fn_kwargs={'column': ...}"
             )
         texts = batch[column]
         if not isinstance(texts, str):
@@ -1086,8 +1090,8 @@ class DocumentEmbedder(SentenceTransformer):
         """
         if not self.model.name_or_path:
             raise TmdeError(
-                "decode: found a model without a folder; open the embedder with "
-                "DocumentEmbedder.from_pretrained(folder), which contains the decoder"
+                "decode: found a model without a folder; load it with "
+                "DocumentEmbedder.from_pretrained(folder), so that its decoder is found"
             )
         revision = getattr(self.model.config, "_commit_hash", None)
         model = open_decoder(self.model.name_or_path, revision)
@@ -1153,8 +1157,8 @@ class DocumentEmbedder(SentenceTransformer):
         first, second = restored_vectors(embeddings1, embeddings2, precision, self.dimension)
         if first.ndim == second.ndim == 2 and len(first) != len(second):
             raise TmdeError(
-                f"embeddings2: found {len(second)} vectors, expected {len(first)}, one for each of "
-                "embeddings1; similarity() compares all with all"
+                f"embeddings2: found {len(second)} vectors, expected {len(first)}, one for "
+                "each of embeddings1; similarity() compares all pairs"
             )
         return super().similarity_pairwise(first, second)
 
@@ -1220,7 +1224,7 @@ class DocumentEmbedder(SentenceTransformer):
         """
         folder = Path(path).expanduser()
         if folder.is_file():
-            raise TmdeError(f"path: found the file {folder}, expected a folder or a new name")
+            raise TmdeError(f"path: found the file {folder}, expected a folder")
         is_trained = "generated_from_trainer" in self.model_card_data.tags
         if is_trained and self.model_card_data.license is None:
             self.model_card_data.license = license_of(self.model)
@@ -1322,7 +1326,7 @@ class DocumentEmbedder(SentenceTransformer):
         """
         if isinstance(texts, str):
             raise TypeError(
-                "texts: found one str, expected an iterable of str; for one text use encode()"
+                "texts: found one str, expected an iterable of str; for one text, use encode()"
             )
         if chunk_size < 1:
             raise TmdeError(f"chunk_size: found {chunk_size}, expected at least 1")
@@ -1409,7 +1413,7 @@ class DocumentEmbedder(SentenceTransformer):
             if code not in languages:
                 raise TmdeError(
                     f"language of text {number}: found {code!r}, expected one of {languages}; "
-                    f"{type(self.model).__name__} has an encoder for each language"
+                    f"{type(self.model).__name__} has one encoder per language"
                 )
         return torch.tensor([languages.index(code) for code in codes], dtype=torch.long)
 
@@ -1553,9 +1557,9 @@ class DocumentEmbedder(SentenceTransformer):
             logger.warning(
                 f"{report.truncated:,} of {report.texts:,} texts were longer than "
                 f"{self.max_length:,} tokens and were truncated (longest {report.longest:,} "
-                "tokens); their vectors ignore the rest. Embed them whole with "
-                "long_documents='chunk' or 'sentences', or raise max_length if the model can take "
-                "more"
+                "tokens), so their vectors ignore the rest. Embed them whole with "
+                "long_documents='chunk' or 'sentences', or raise max_length if the model can "
+                "take more"
             )
 
 
@@ -1636,8 +1640,8 @@ def _with_pooling(
     for mode in modes:
         if mode not in Pooling.POOLING_MODES:
             raise TmdeError(
-                f"pooling: found {pooling!r}, expected one of {Pooling.POOLING_MODES}, or several "
-                "joined by '+'"
+                f"pooling: found {pooling!r}, expected one of {Pooling.POOLING_MODES}, or "
+                "several joined by '+'"
             )
     pooling_module = Pooling(text_model.get_embedding_dimension(), modes)
     _check_width(pooling, pooling_module, later_modules[1:])
@@ -1665,9 +1669,9 @@ def _check_width(pooling: str, pooling_module: Pooling, next_modules: Sequence[n
             continue
         if width != expected_width:
             raise TmdeError(
-                f"pooling: found {pooling!r}, whose vectors have {width} numbers, expected "
-                f"{expected_width}, which the {type(module).__name__} of this model takes; leave "
-                "pooling out to take the model's own"
+                f"pooling: found {pooling!r}, whose vectors have {width} elements, expected "
+                f"{expected_width} for the {type(module).__name__} of this model; omit "
+                "pooling to use the model's own"
             )
         return
 
@@ -1747,7 +1751,7 @@ def _check_no_table(texts: object) -> None:
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         kind = type(texts).__name__
         raise TypeError(
-            f"texts: found a {kind}, expected an iterable of str; give one column, such as "
+            f"texts: found a {kind}, expected an iterable of str; pass one column, such as "
             f"{kind.lower()}['text']"
         )
 

@@ -54,7 +54,7 @@ def check_can_be_exported(embedder: DocumentEmbedder) -> None:
     if module_names:
         raise TmdeError(f"Found the modules {module_names} after the pooling, expected none")
     if not embedder.includes_prompt:
-        raise TmdeError("Found a pooling with include_prompt=false, expected one of all tokens")
+        raise TmdeError("Found a pooling with include_prompt=false, expected one over all tokens")
     if embedder.pooling not in ("cls", "mean"):
         raise TmdeError(f"pooling: found {embedder.pooling!r}, expected 'cls' or 'mean'")
 

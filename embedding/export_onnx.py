@@ -150,7 +150,7 @@ def _check_can_be_a_graph(embedder: DocumentEmbedder) -> None:
     else:
         reason = _REFUSED.get(encoder.config.model_type)
     if reason is not None:
-        raise TmdeError(f"{type(encoder).__name__} cannot be exported to ONNX: {reason}")
+        raise TmdeError(f"{type(encoder).__name__} can't be exported to ONNX: {reason}")
 
 
 def _check_graphs_are_of_model(embedder: DocumentEmbedder, onnx_folder: Path) -> None:
@@ -165,8 +165,8 @@ def _check_graphs_are_of_model(embedder: DocumentEmbedder, onnx_folder: Path) ->
     for path in sorted(onnx_folder.glob("model*.onnx")):
         if not _is_graph_of_model(embedder, path):
             raise TmdeError(
-                f"{path} is the graph of another model (its outputs differ); give the name of a "
-                f"new folder, or delete {onnx_folder}"
+                f"{path} belongs to another model (its outputs differ); choose a new folder, "
+                f"or delete {onnx_folder}"
             )
 
 
@@ -211,7 +211,7 @@ def _write_graph(embedder: DocumentEmbedder, path: Path) -> None:
             program.save(path)
     except Exception as error:  # torch.onnx raises many kinds.
         raise TmdeError(
-            f"{type(embedder.model).__name__} cannot be written as an ONNX graph: {error}"
+            f"{type(embedder.model).__name__} can't be exported to ONNX: {error}"
         ) from error
 
 

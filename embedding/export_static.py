@@ -82,8 +82,8 @@ def _checked_bag(model: PreTrainedModel) -> BagModel:
     """Return a model, whose vectors a static one can give."""
     if model.config.model_type != "tmde_bag":
         raise TmdeError(
-            f"model: found {type(model).__name__}, expected a BagModel, the only model that sums "
-            "token vectors; `tmde export onnx` writes other models"
+            f"model: found {type(model).__name__}, expected a BagModel; export other models "
+            "with `tmde export onnx`"
         )
     return cast(BagModel, model)
 

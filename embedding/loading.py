@@ -135,17 +135,17 @@ def check_model_folder(folder: Path) -> None:
     if not any((folder / name).is_file() for name in _CONFIG_FILES):
         if (folder / _RECIPE_FILE).is_file():
             raise FileNotFoundError(
-                f"{folder}: this run has no model yet; `tmde train ... --resume -o {folder}` "
-                "continues it"
+                f"{folder}: this run has no model yet; continue it with `tmde train ... "
+                f"--resume -o {folder}`"
             )
-        raise FileNotFoundError(f"{folder}: no config.json; expected the folder of a saved model")
+        raise FileNotFoundError(f"{folder}: no config.json, expected a model folder")
     for index in folder.glob("*.index.json"):
         with errors_about(index):
             shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
             for shard in shards:
                 if Path(shard).name != shard:
                     raise TmdeError(
-                        f"found the shard {shard!r}, expected a file of the same folder"
+                        f"found the shard {shard!r}, expected a file in the same folder"
                     )
 
 

@@ -130,7 +130,7 @@ class LongDocuments:
         if not 1 <= stride <= longest:
             raise TmdeError(
                 f"stride: found {stride} {unit}, expected 1 to {longest:,}, the {unit} of "
-                "text in a window, so that none is left out"
+                "text in a window, so that windows leave no gaps"
             )
         return stride
 

@@ -184,7 +184,7 @@ def restored_vectors(
         second = _without_padding(second, first.shape[-1])
     if first.shape[-1] != second.shape[-1]:
         raise TmdeError(
-            f"embeddings2: found vectors of {second.shape[-1]} numbers, expected "
+            f"embeddings2: found vectors of width {second.shape[-1]}, expected "
             f"{first.shape[-1]}, as in embeddings1"
         )
     return first, second
@@ -206,14 +206,14 @@ def _stored_precision(
         return whole
     if precision is None:
         raise TmdeError(
-            f"{name}: found {whole} vectors of {width} numbers, and the model has {dimension}; "
-            f"give precision={packed!r} for packed signs, or precision={whole!r} for vectors that "
-            "truncate_dim has cut"
+            f"{name}: found {whole} vectors of width {width}, but the model's width is "
+            f"{dimension}; give precision={packed!r} for packed bits, or precision={whole!r} "
+            "for vectors cut by truncate_dim"
         )
     if precision not in (whole, packed):
         raise TmdeError(
-            f"precision: found {precision!r}, expected {whole!r} or {packed!r}, because {name} are "
-            f"{whole}"
+            f"precision: found {precision!r}, expected {whole!r} or {packed!r}, because "
+            f"{name} are {whole}"
         )
     return precision
 

@@ -156,9 +156,7 @@ class SentenceDensity:
             with np.load(path, allow_pickle=False) as file:
                 return cls.from_arrays(file)
         except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise TmdeError(
-                f"{path}: not a density that SentenceDensity.save wrote: {error}"
-            ) from error
+            raise TmdeError(f"{path}: not a file of SentenceDensity.save: {error}") from error
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return all settings and learned arrays, by name, for `from_arrays`."""

@@ -34,7 +34,7 @@ def check_holds_no_other_model(embedder: DocumentEmbedder, folder: Path) -> None
     if holds_weights(folder) or not path.exists():
         return
     if json.loads(path.read_text(encoding="utf-8")) != _serving_config(embedder):
-        raise TmdeError(f"{folder} holds another model; give the name of a new folder")
+        raise TmdeError(f"{folder} contains another model; choose a new folder")
 
 
 def write_serving_files(embedder: DocumentEmbedder, folder: Path) -> None:

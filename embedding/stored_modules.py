@@ -91,22 +91,22 @@ def stored_modules(
     if set(kinds) <= {"Transformer", *_LATER_MODULES}:
         raise TmdeError(
             f"{name}/{MODULES_FILE}: found the modules {kinds} without a Pooling, expected a "
-            "Transformer and a Pooling; add the Pooling, or delete this file and name one by "
+            "Transformer and a Pooling; add the Pooling, or delete this file and set "
             "pooling="
         )
     if kinds[:2] != ["Transformer", "Pooling"] or folders[0] != Path():
         raise _refusal(
             f"{name}/{MODULES_FILE}",
             f"the modules {kinds}",
-            "a Transformer in the folder itself, a Pooling, and perhaps more",
+            "a Transformer in the model's folder, a Pooling, and optionally more modules",
         )
     hub_options: dict[str, Any] = {"revision": revision, "token": token}
     later_modules: list[Module] = []
     for entry, kind, folder in zip(entries[1:], kinds[1:], folders[1:], strict=True):
         if folder.is_absolute() or ".." in folder.parts:
             raise TmdeError(
-                f"{name}/{MODULES_FILE}: found the path {entry['path']!r}, expected a folder of "
-                "the model"
+                f"{name}/{MODULES_FILE}: found the path {entry['path']!r}, expected a folder "
+                "inside the model's"
             )
         module_class = Pooling if not later_modules else _LATER_MODULES.get(kind)
         if module_class is None:
@@ -159,8 +159,8 @@ def _transformer_settings(name: str, hub_options: dict[str, Any]) -> dict[str, A
 
 def _refusal(source: str, found: str, expected: str) -> TmdeError:
     return TmdeError(
-        f"{source}: found {found}, expected {expected}; DocumentEmbedder would compute other "
-        "vectors than SentenceTransformer, so open this model with SentenceTransformer"
+        f"{source}: found {found}, expected {expected}; use SentenceTransformer for this "
+        "model, because DocumentEmbedder would compute different vectors"
     )
 
 

@@ -132,8 +132,8 @@ class TextModel(InputModule):
             num_taken += len(prompt_ids["input_ids"])
         if limit <= num_taken:
             raise TmdeError(
-                f"max_length: found {limit}, expected more than {num_taken}, the number of special "
-                "tokens and tokens of the prompt"
+                f"max_length: found {limit}, expected more than {num_taken}, the number of "
+                "special tokens and prompt tokens"
             )
         empty_id = _empty_text_id(self.tokenizer, self.pad_id)
         return TextTokenizer(self.tokenizer, limit, empty_id, prompt)

@@ -131,8 +131,8 @@ class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         model = DEFAULT_MODEL if self.model is None else self.model
         if not isinstance(model, str | os.PathLike):
             raise TmdeError(
-                f"model: found {type(model).__name__}, expected the name of a folder or of a Hub "
-                "repository, by which pickles and copies find the model again"
+                f"model: found {type(model).__name__}, expected a folder or Hub id, from "
+                "which pickles and copies reload the model"
             )
         return _load_embedder(
             str(model),
@@ -207,8 +207,8 @@ def _check_texts(X: Any) -> None:
     shape = getattr(X, "shape", None)
     if shape is not None and len(shape) != 1:
         raise TmdeError(
-            f"X: found a table of shape {tuple(shape)}, expected a list of texts; give its column "
-            "of texts, X['text']"
+            f"X: found a table of shape {tuple(shape)}, expected a list of texts; pass its "
+            "text column, X['text']"
         )
     if not hasattr(X, "__iter__"):
         raise TmdeError(f"X: found {type(X).__name__}, expected a list of texts")

@@ -66,7 +66,7 @@ def evaluate_alignment(
     for cell in cells:
         cell.extra.update(lawdr_measures(system))
     if not cells:
-        raise TaskError("Found no pair of documents to find, expected at least one")
+        raise TaskError("Found no document pairs in the data, expected at least one")
     return cells
 
 

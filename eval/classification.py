@@ -97,7 +97,7 @@ def _leave_one_out_plan(train_languages: Sequence[str], target: str) -> Plan:
     sources = tuple(language for language in train_languages if language != target)
     if not sources:
         raise TmdeError(
-            f"Leave-one-out needs a train language other than the target, found only {target!r}"
+            f"Leave-one-out needs a training language other than the target, found only {target!r}"
         )
     dev_language = "en" if "en" in sources else sources[0]
     return Plan(f"all-but-{target}", sources, {target: dev_language})
@@ -218,8 +218,8 @@ def _monolingual_plans(
             monolingual_plans.append(replace(plan, tuned_on={plan.source: plan.source}))
     if not monolingual_plans or protocol != "zero-shot":
         raise TaskError(
-            f"Found the protocol {protocol} for labels of one language, expected zero-shot, and a "
-            "language to train and to test on"
+            f"Found the protocol {protocol} with labels in one language, expected zero-shot, "
+            "with that language for training and testing"
         )
     return monolingual_plans
 
@@ -427,8 +427,7 @@ def check_plans(data: ClassificationData, plans: Sequence[Plan], test_split: str
         if len(classes) < 2:
             listed = ", ".join(map(repr, classes))
             raise TaskError(
-                f"{plan.source}/train: found the class {listed} alone, expected at least two "
-                "classes"
+                f"{plan.source}/train: found only the class {listed}, expected at least two classes"
             )
         for target, dev_language in plan.tuned_on.items():
             dev_split = _find_split(data, dev_language, "dev")
@@ -467,7 +466,7 @@ def check_labels(split: Split, where: str, classes: Collection[str], source: str
         if label not in classes:
             expected = ", ".join(map(repr, sorted(classes)))
             raise TaskError(
-                f"{where}: found the label {label!r} (item {item_id!r}), which never occurs in the "
+                f"{where}: found the label {label!r} (item {item_id!r}), which is not in the "
                 f"train set of {source}, expected one of {expected}"
             )
 

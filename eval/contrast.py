@@ -37,9 +37,7 @@ def evaluate_contrast(data: ContrastData, system: System) -> list[Cell]:
         TmdeError: A vector is not finite.
     """
     if len(data.languages) < 2:
-        raise TaskError(
-            f"Found the languages {data.languages}, expected at least two to choose across"
-        )
+        raise TaskError(f"Found the languages {data.languages}, expected at least two")
     # A system keeps what it knows by list of texts: the list is the same for every pair of
     # languages.
     texts = {}

@@ -197,8 +197,8 @@ def _check_conditions(results: Sequence[TaskResult]) -> None:
         check_conditions(first, result, _NOT_COMPARED)
         if _test_items(first) != _test_items(result):
             raise TmdeError(
-                f"{result.task}: {first.system} and {result.system} were not tested on the same "
-                "items. Measure all systems with the same options."
+                f"{result.task}: {first.system} and {result.system} were not tested on the "
+                "same items. Evaluate all systems with the same options."
             )
 
 
@@ -219,8 +219,8 @@ def _values_by_system(results: Sequence[TaskResult]) -> dict[str, dict[str, floa
         fingerprint = fingerprints.setdefault(result.system, result.system_fingerprint)
         if result.system_fingerprint != fingerprint:
             raise TmdeError(
-                f"Found two models called {result.system!r}; evaluate each under a name of its "
-                "own, tmde eval NAME=PATH"
+                f"Found two models called {result.system!r}; evaluate each under its own "
+                "name: tmde eval NAME=PATH"
             )
         value = mean_value(result.cells)
         tasks = values.setdefault(result.system, {})
@@ -228,7 +228,7 @@ def _values_by_system(results: Sequence[TaskResult]) -> dict[str, dict[str, floa
         if not math.isclose(value, first_value, abs_tol=_ROUNDING):
             raise TmdeError(
                 f"{result.task}: found {first_value:.4f} and {value:.4f} for {result.system}, "
-                "expected one result; leave one of the evaluations out"
+                "expected one result; remove one of the evaluations"
             )
     return values
 
@@ -252,8 +252,8 @@ def _complete_systems(
     if len(systems) < FEWEST_SYSTEMS:
         lacks = [f"{system} lacks {', '.join(missing)}" for system, missing in left_out.items()]
         raise TmdeError(
-            f"Found {len(systems)} systems that were measured on all of {', '.join(tasks)}; "
-            f"expected at least {FEWEST_SYSTEMS}. Measure more systems, or name fewer tasks "
+            f"Found {len(systems)} systems evaluated on all of {', '.join(tasks)}; expected "
+            f"at least {FEWEST_SYSTEMS}. Evaluate more systems, or select fewer tasks "
             f"({'; '.join(lacks) or 'no system was left out'})"
         )
     return systems, left_out

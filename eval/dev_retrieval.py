@@ -184,8 +184,8 @@ def encode_dev_texts(
         system.represent(language_texts, language=language)
     if system.truncated:
         logger.warning_once(
-            f"{system.truncated:,} of {system.texts:,} dev texts are longer than embed_max_length="
-            f"{embedder.max_length} and are truncated at every evaluation; raise it if the model "
+            f"{system.truncated:,} of {system.texts:,} dev texts are longer than "
+            f"embed_max_length={embedder.max_length} and are truncated; raise it if the model "
             "can take more"
         )
     return system

@@ -47,8 +47,8 @@ def load_eval_tasks(
         data = TASKS[name]().load(source or None)
         if not isinstance(data, ClassificationData) or data.monolingual:
             raise TaskError(
-                f"eval_task: found {type(data).__name__} for {spec!r}, expected classes across "
-                "languages"
+                f"eval_task: found {type(data).__name__} for {spec!r}, expected labeled texts "
+                "in several languages"
             )
         tasks[name] = _select_languages(data, languages, spec)
     return tasks

@@ -151,8 +151,8 @@ class FfnHead:
         for training in trainings:
             if scipy.sparse.issparse(training.features):
                 raise TmdeError(
-                    f"The head {self.name!r} needs dense features; take 'logistic_regression' for "
-                    "TF-IDF"
+                    f"The head {self.name!r} needs dense features; use 'logistic_regression' "
+                    "for TF-IDF"
                 )
         stack = _NetworkStack(self, trainings)
         trackers = []

@@ -358,7 +358,7 @@ def draw_training_curves(path: str | Path, logs: Mapping[str, str | Path]) -> Fi
     panels = log_panels(keys)
     if not panels:
         paths = ", ".join(map(str, logs.values()))
-        raise TmdeError(f"{paths}: found no loss, dev measure or speed to draw")
+        raise TmdeError(f"{paths}: found no loss, dev metric or speed to plot")
     colors = {name: COLORS[index % len(COLORS)] for index, name in enumerate(runs)}
     styles = _line_styles(panels)
 

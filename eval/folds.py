@@ -248,7 +248,7 @@ def _ten_folds(
         largest_even_size = smallest // DRAWS // 2 * 2
         size = min(THESIS_SIZE, largest_even_size)
         if size < MIN_SIZE:
-            raise TaskError(f"the data allow {size} items a fold, expected at least {MIN_SIZE}")
+            raise TaskError(f"the data allow {size} items per fold, expected at least {MIN_SIZE}")
     settings: dict[str, object] = {
         "draws": DRAWS,
         "size": size,

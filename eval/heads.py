@@ -152,8 +152,8 @@ class LinearHead:
             estimator.set_params(C=strength).fit(features, labels)
         if np.max(estimator.n_iter_) >= estimator.max_iter:
             logger.warning_once(
-                f"The head {self.name!r} did not converge in {estimator.max_iter} iterations for "
-                "every C"
+                f"The head {self.name!r} did not converge in {estimator.max_iter} iterations "
+                "for some C"
             )
 
     def describe(self) -> dict[str, object]:

@@ -153,7 +153,7 @@ def plan_tasks(
     unused = options.keys() - {plan.task.name for plan in planned.values()}
     if unused:
         names = ", ".join(sorted(unused))
-        raise TaskError(f"Found options of {names}, which is not among the tasks to run")
+        raise TaskError(f"Found options of {names}, which does not run")
     return list(planned.values())
 
 

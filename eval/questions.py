@@ -69,7 +69,7 @@ def evaluate_questions(
     if not cells:
         listed = ", ".join(data.languages) or "(none)"
         raise TaskError(
-            "Found no question with its paragraph and another paragraph among the languages "
+            "Found no question with its paragraph and a second paragraph in the languages "
             f"{listed}, expected at least one"
         )
     return cells

@@ -540,7 +540,7 @@ def read_results(folder: str | Path) -> list[TaskResult]:
             arrays = dict(stored)
         if str(arrays["fingerprint"]) != content["fingerprint"]:
             raise TmdeError(
-                f"{OUTCOMES_NAME} is of another evaluation than {EVAL_NAME}; copy both files"
+                f"{OUTCOMES_NAME} belongs to another evaluation than {EVAL_NAME}; copy both files"
             )
         return [_result_of_record(record, arrays) for record in content["results"]]
 
@@ -565,7 +565,7 @@ def read_system(place: str) -> list[TaskResult]:
         raise TmdeError(f"{folder}: found no system {system!r}, expected one of {', '.join(names)}")
     if not system and len(names) > 1:
         raise TmdeError(
-            f"{folder} holds several systems ({', '.join(names)}); name one, such as "
+            f"{folder} contains several systems ({', '.join(names)}); choose one, such as "
             f"{folder}#{names[0]}"
         )
     return [result for result in results if not system or result.system == system]

@@ -155,8 +155,7 @@ def evaluate_retrieval(
     if not cells:
         listed = ", ".join(data.languages) or "(none)"
         raise TaskError(
-            f"Found no pair with 2 rows in common among the languages {listed}, expected at least "
-            "one"
+            f"Found no language pair with 2 common rows among {listed}, expected at least one"
         )
     return cells
 

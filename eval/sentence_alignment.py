@@ -59,7 +59,7 @@ def evaluate_sentence_alignment(
             lax_f1 = BeadCounts.joined(lax[languages]).f1
             cells.append(_cell(languages, ids[languages], counts, lax_f1))
     if not cells:
-        raise TaskError("Found no pair of sentences to find, expected at least one")
+        raise TaskError("Found no sentence pairs in the data, expected at least one")
     return cells
 
 

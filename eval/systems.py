@@ -295,9 +295,9 @@ class EmbeddingSystem:
             return
         damaged_rows = np.flatnonzero(~is_finite)
         raise TmdeError(
-            f"{self.name}: found a vector that is not finite for text {damaged_rows[0]}, and for "
-            f"{len(damaged_rows)} of {len(vectors)} texts in all. "
-            "Is the checkpoint damaged, or its dtype too narrow?"
+            f"{self.name}: found a vector that is not finite for text {damaged_rows[0]}, one "
+            f"of {len(damaged_rows)} such texts out of {len(vectors)}. Is the checkpoint "
+            "damaged, or its dtype too narrow?"
         )
 
 
@@ -381,10 +381,7 @@ class CharacterTfidf:
         document_frequencies = np.bincount(fitted_counts.indices, minlength=self.COLUMNS)
         columns = np.flatnonzero(document_frequencies >= self.MIN_DOCUMENT_FREQUENCY)
         if len(columns) == 0:
-            raise TmdeError(
-                f"TF-IDF: found no n-gram in two of the {len(fit_on)} texts to fit on, "
-                "expected some"
-            )
+            raise TmdeError(f"TF-IDF: found no n-gram in two of the {len(fit_on)} texts to fit on")
         num_documents = fitted_counts.shape[0]
         inverse_frequencies = np.log((1 + num_documents) / (1 + document_frequencies[columns])) + 1
         rows = self._count_ngrams(texts)[:, columns]

@@ -102,8 +102,8 @@ class TranslatedTfidf:
         loaded, report = AutoModelForSeq2SeqLM.from_pretrained(model, output_loading_info=True)
         if not is_ours(loaded):
             raise TmdeError(
-                f"{os.fspath(model)}: found a {loaded.config.model_type}, expected a translation "
-                "model that tmde has trained"
+                f"{os.fspath(model)}: found a {loaded.config.model_type}, expected a "
+                "translation model trained with tmde"
             )
         if report["missing_keys"]:
             raise TmdeError(
@@ -175,8 +175,7 @@ class TranslatedTfidf:
         """
         if language is None or fit_language is None:
             raise TaskError(
-                f"{self.name} works for classification only: found texts without a language, "
-                "which it needs to translate them"
+                f"{self.name} works only for classification: found texts without a language"
             )
         vectorizer = TfidfVectorizer(max_features=self.WORDS, dtype=np.float32)
         translated_fit_on = self._translate(fit_on, fit_language)
@@ -184,8 +183,8 @@ class TranslatedTfidf:
             vectorizer.fit(translated_fit_on)
         except ValueError as error:
             raise TmdeError(
-                f"{self.name}: found no word in the translations of {len(fit_on)} texts to fit on "
-                f"({error}), expected some. Does the model translate into {self.language}?"
+                f"{self.name}: found no word in the translations of {len(fit_on)} texts to "
+                f"fit on ({error}). Does the model translate into {self.language}?"
             ) from error
         return vectorizer.transform(self._translate(texts, language))
 
@@ -235,7 +234,7 @@ class TranslatedTfidf:
         if num_truncated:
             self.truncated += num_truncated
             logger.warning(
-                "%s: %d sentences of more than %d tokens are truncated before they are translated",
+                "%s: %d sentences of more than %d tokens are truncated before translation",
                 self.name,
                 num_truncated,
                 self.max_length,

@@ -46,7 +46,7 @@ def _records_of_system(place: str, model_name: str) -> list[dict[str, Any]]:
     folder, system = _split_place(place)
     path = Path(folder, EVAL_NAME)
     if not path.is_file():
-        raise TmdeError(f"{folder}: found no {EVAL_NAME}, expected the folder of an evaluation")
+        raise TmdeError(f"{folder}: found no {EVAL_NAME}, expected an evaluation folder")
     records_of_system: dict[str, list[dict[str, Any]]] = {}
     for record in read_json(path)["results"]:
         # Baselines such as TF-IDF are no models.

@@ -119,7 +119,7 @@ def _check_links(folder: Path, files: set[Path]) -> None:
         target = path.resolve()
         if not target.is_relative_to(root) and not target.is_relative_to(hub_blobs):
             raise TmdeError(
-                f"{path}: found a link out of the folder, to {target}; replace it with the file"
+                f"{path}: found a link to {target}, outside the folder; replace it with the file"
             )
 
 

@@ -53,7 +53,7 @@ class TranslationCollator(DataCollatorForSeq2Seq):
                 target language is not one of the model's pivot languages.
         """
         if self.model is None:
-            raise TmdeError("model: found None, expected the model that is trained")
+            raise TmdeError("model: found None, expected the model to train")
         config = self.model.config
         rows = []
         for feature in features:

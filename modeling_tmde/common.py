@@ -104,12 +104,13 @@ class EmbedderConfig(PreTrainedConfig):
             ValueError: If a language is listed twice, or a pivot language is not in `languages`.
         """
         if len(set(self.languages)) != len(self.languages):
-            raise TmdeError(f"languages={self.languages} names a language twice")
+            raise TmdeError(f"languages={self.languages} lists a language twice")
         unknown = [code for code in self.pivot_languages if code not in self.languages]
         if unknown:
             raise TmdeError(
-                f"pivot_languages {unknown} are not among languages={self.languages}; pass "
-                "pivot_languages, the languages that the decoder writes (default: en and es)"
+                f"pivot_languages {unknown} are not among languages={self.languages}; set "
+                "pivot_languages, the languages the decoder translates into (default: en and "
+                "es)"
             )
 
     def _check_multiple(self, name: str, of: str) -> None:

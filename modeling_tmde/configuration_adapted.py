@@ -245,8 +245,8 @@ def _as_config(encoder: dict[str, Any] | PreTrainedConfig | None) -> PreTrainedC
     model_type = settings.pop("model_type", None)
     if model_type not in CONFIG_MAPPING:
         raise TmdeError(
-            f"encoder_config names model_type={model_type!r}, which this version of transformers "
-            "lacks"
+            f"encoder_config names model_type={model_type!r}, which the installed "
+            "transformers does not have"
         )
     return CONFIG_MAPPING[model_type](**settings)
 

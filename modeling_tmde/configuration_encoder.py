@@ -101,5 +101,6 @@ class TmdeEncoderConfig(EmbedderConfig):
             self._check_even("d_model", "positions are pairs of sine and cosine")
         if self.causal and self.pooling == "first":
             raise TmdeError(
-                "pooling: found 'first', which sees no other token if causal, expected 'mean'"
+                "pooling: found 'first', which is useless for a causal encoder because the "
+                "first token sees no other, expected 'mean'"
             )

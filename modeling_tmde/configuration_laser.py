@@ -135,14 +135,14 @@ class LaserConfig(EmbedderConfig):
         num_parts = self._num_parts()
         if self.d_model % num_parts:
             raise TmdeError(
-                f"d_model={self.d_model} is not a multiple of {num_parts}, which directions, views "
-                "or layers share"
+                f"d_model={self.d_model} is not a multiple of {num_parts}, the number of "
+                "directions, views or layers that share it"
             )
         most_unidirectional = self.encoder_layers if self.is_recurrent else 0
         if not 0 <= self.unidirectional_layers <= most_unidirectional:
             raise TmdeError(
                 f"unidirectional_layers={self.unidirectional_layers}: expected 0 to "
-                f"{most_unidirectional}, all layers"
+                f"{most_unidirectional}"
             )
         if self.cell == "gated_conv":
             self._check_even("embedding_dim", "positions are pairs of sine and cosine")

@@ -56,7 +56,7 @@ def encoder_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
         model_class = MODEL_MAPPING[kind]
     else:
         raise TmdeError(
-            "encoder_config: transformers has no encoder by itself for models of type "
+            "encoder_config: transformers has no separate encoder for models of type "
             f"{config.model_type!r}"
         )
     if isinstance(model_class, tuple):
@@ -223,9 +223,9 @@ class AdaptedModel(AdaptedPreTrainedModel):
             config.max_position_embeddings = limit or DEFAULT_POSITIONS
         elif limit is not None and config.max_position_embeddings > limit:
             raise TmdeError(
-                f"max_position_embeddings={config.max_position_embeddings} is more than the "
-                f"{limit} tokens for which the encoder ({encoder_type!r}) has positions "
-                "beside the prompt"
+                f"max_position_embeddings={config.max_position_embeddings} exceeds the "
+                f"{limit} positions that the encoder ({encoder_type!r}) has left after the "
+                "prompt"
             )
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -378,20 +378,19 @@ class AdaptedModel(AdaptedPreTrainedModel):
         """
         if attention_mask is not None and attention_mask.dim() == 4 and self.config.prompt_ids:
             raise TmdeError(
-                f"attention_mask: found {tuple(attention_mask.shape)}, expected (batch, length), "
-                "because this model reads its prompt before the text of every row"
+                f"attention_mask: found {tuple(attention_mask.shape)}, expected (batch, "
+                "length), because this model puts its prompt before every text"
             )
         if position_ids is not None and self.config.prompt_ids:
             raise TmdeError(
-                f"position_ids: found {tuple(position_ids.shape)}, expected none, because the "
-                "prompt of this model takes positions of its own"
+                f"position_ids: found {tuple(position_ids.shape)}, expected none, because "
+                "this model's prompt takes the first positions"
             )
         if position_ids is not None:
             positions_of_tokens(position_ids, tokens, self.position_rows, self.training)
         if self.config.bag_residual and inputs_embeds is not None:
             raise TmdeError(
-                "inputs_embeds: expected input_ids with bag_residual, whose bag looks up vectors "
-                "by them"
+                "inputs_embeds: expected input_ids, because bag_residual looks up token vectors"
             )
 
     def _bag(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:

@@ -187,8 +187,8 @@ class AlignedModel(AlignedPreTrainedModel):
         """
         if inputs_embeds is not None:
             raise TmdeError(
-                "AlignedModel takes input_ids only: the encoder of each language looks up vectors "
-                "in a table of its own"
+                "AlignedModel takes input_ids only, because each language has its own "
+                "embedding table"
             )
         input_ids = check_inputs(input_ids, None, attention_mask)
         if attention_mask is None:

@@ -88,8 +88,7 @@ class BagModel(BagPreTrainedModel):
         """
         if inputs_embeds is not None:
             raise TmdeError(
-                "BagModel takes input_ids only: inputs_embeds have no token ids to look up weights "
-                "by"
+                "BagModel takes input_ids only, because token weights are looked up by id"
             )
         input_ids = check_inputs(input_ids, None, attention_mask)
         if attention_mask is None:

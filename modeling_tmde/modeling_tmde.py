@@ -222,13 +222,13 @@ class TmdeModel(TmdePreTrainedModel):
         if self.config.bag_residual:
             if input_ids is None:
                 raise TmdeError(
-                    "Give input_ids: with bag_residual=True every token has a weight, found "
-                    "inputs_embeds"
+                    "Found inputs_embeds, expected input_ids, because bag_residual=True "
+                    "looks up token weights"
                 )
             if attention_mask is not None and attention_mask.dim() == 4:
                 raise TmdeError(
-                    f"attention_mask {tuple(attention_mask.shape)} must be (batch, length): with "
-                    "bag_residual=True a row has one bag, and cannot hold several texts"
+                    f"attention_mask {tuple(attention_mask.shape)} must be (batch, length), "
+                    "because with bag_residual=True a row can't contain several texts"
                 )
             bag = bag_direction(
                 self.config, input_ids, attention_mask, self.token_weights, inputs_embeds

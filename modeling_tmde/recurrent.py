@@ -357,16 +357,15 @@ def check_language_ids(
     """
     if (language is None) == (language_ids is None):
         raise TmdeError(
-            "This model has a part for each language: give language_ids (batch,), positions in its "
-            f"languages {languages}, or language=, the code of all texts, as in "
-            f"SentenceTransformer.encode(texts, language={languages[0]!r})"
+            "This model has separate weights for each language: give language_ids (batch,), "
+            f"positions in its languages {languages}, or language=, the code of all texts, as "
+            f"in SentenceTransformer.encode(texts, language={languages[0]!r})"
         )
     if language is not None:
         if language not in languages:
             raise TmdeError(
-                f"language: found {language!r}, expected one of {languages}, the code of all texts "
-                "of a call; for texts of several languages give language_ids, or use "
-                "DocumentEmbedder"
+                f"language: found {language!r}, expected one of {languages}; for texts in "
+                "several languages, give language_ids or use DocumentEmbedder"
             )
         return torch.tensor([languages.index(language)]).expand(batch_size)
     assert language_ids is not None  # One of both is given.

@@ -124,9 +124,9 @@ class EmbeddingSeq2Seq(EmbedderPreTrainedModel, GenerationMixin):
         if target_language is None:
             if len(pivots) != 1:
                 raise TmdeError(
-                    "target_language is missing: name the language to decode into, one of the "
-                    f"pivot languages {pivots}. A trainer reads it from a column target_language, "
-                    "of codes with TranslationCollator, otherwise of positions in config.languages"
+                    f"target_language is missing: give one of the pivot languages {pivots}. A "
+                    "trainer reads it from a column target_language (codes with "
+                    "TranslationCollator, otherwise positions in config.languages)"
                 )
             target_language = pivots[0]
         if isinstance(target_language, str):
@@ -145,9 +145,9 @@ class EmbeddingSeq2Seq(EmbedderPreTrainedModel, GenerationMixin):
         others = sorted(set(codes) - set(pivots))
         if is_translation and others:
             raise TmdeError(
-                f"target_language {others[0]!r} is no pivot language: this model translates into "
-                f"{pivots}. If its decoder was trained to write {others[0]!r} too, add it to "
-                "config.pivot_languages"
+                f"target_language {others[0]!r} is not a pivot language; this model "
+                f"translates into {pivots}. If its decoder was trained to write {others[0]!r} "
+                "too, add it to config.pivot_languages"
             )
         if len(codes) != batch_size:
             raise TmdeError(f"target_language names {len(codes)} languages for {batch_size} texts")
@@ -282,9 +282,9 @@ class EmbeddingSeq2Seq(EmbedderPreTrainedModel, GenerationMixin):
         vectors = _as_tensor(embedding)
         if not self.decodes_embeddings:
             raise TmdeError(
-                f"{type(self).__name__} decodes from the outputs of its encoder for every token, "
-                f"which an embedding alone ({tuple(vectors.shape)}) does not give; pass "
-                "input_ids, or what get_encoder() returned"
+                f"{type(self).__name__} decodes from the encoder's outputs for every token, "
+                f"not from an embedding ({tuple(vectors.shape)}); pass input_ids, or what "
+                "get_encoder() returned"
             )
         if vectors.numel() == 0:
             raise TmdeError("encoder_outputs: found no embedding, expected at least one")

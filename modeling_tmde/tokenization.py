@@ -169,15 +169,16 @@ def _texts_of_row(
     place = f"train_tokenizer, row {number}"
     if not isinstance(row, Mapping):
         raise TmdeError(
-            f'{place}: found {row!r:.80}, expected {{"translation": {{"de": ..., "en": ...}}}}; '
-            "load_parallel makes such rows of files and datasets"
+            f"{place}: found {row!r:.80}, expected "
+            '{"translation": {"de": ..., "en": ...}}; load_parallel reads files and '
+            "datasets as such rows"
         )
     if "translation" in row:
         translation = row["translation"]
         if not isinstance(translation, Mapping):
             raise TmdeError(
-                f"{place}, field 'translation': found {translation!r:.80}, expected an object of "
-                "texts by language"
+                f"{place}, field 'translation': found {translation!r:.80}, expected texts by "
+                "language"
             )
         if languages is None:
             return translation
@@ -185,8 +186,8 @@ def _texts_of_row(
     columns = ", ".join(map(repr, row))
     if languages is None:
         raise TmdeError(
-            f"{place}: found the columns {columns:.200}, expected 'translation'. If each language "
-            "has a column, name these columns: languages=['de', 'en']"
+            f"{place}: found the columns {columns:.200}, expected 'translation'. If each "
+            "language has its own column, set languages=['de', 'en']"
         )
     texts = {}
     for language in languages:
@@ -256,7 +257,7 @@ def train_tokenizer(
     smallest = len(SPECIAL_TOKENS) + NUM_BYTES
     if vocab_size < smallest:
         raise TmdeError(
-            f"vocab_size={vocab_size} is too small: the special tokens and bytes alone are "
+            f"vocab_size={vocab_size} is too small: the special tokens and bytes alone need "
             f"{smallest}"
         )
     if not isinstance(texts, Mapping):
@@ -687,8 +688,8 @@ def cut_tokenizer(
     kind = _vocabulary_kind(tokenizer)
     if kind not in ("Unigram", "WordPiece"):
         raise TmdeError(
-            f"{tokenizer.name_or_path}: its vocabulary, of type {kind}, cannot be cut; expected "
-            "Unigram (XLM-R) or WordPiece (BERT): the merges of a BPE build on one another"
+            f"{tokenizer.name_or_path}: its vocabulary of type {kind} can't be trimmed; "
+            "expected Unigram (XLM-R) or WordPiece (BERT)"
         )
     if lowercase:
         tokenizer = edited(tokenizer, _lowercase)
@@ -834,12 +835,10 @@ def load_tokenizer(name: str | os.PathLike, **loading: Any) -> PreTrainedTokeniz
         raise
     except Exception as error:  # Without its files, anything from KeyError to a Rust error.
         raise TmdeError(
-            f"{name}: its tokenizer cannot be loaded; are its files there? {error}"
+            f"{name}: its tokenizer can't be loaded; are its files missing? {error}"
         ) from error
     # If files are missing, transformers 5 makes up a tokenizer of special tokens; that of mBART has
     # a word mark as well.
     if len(tokenizer) <= len(tokenizer.all_special_ids) + 1:
-        raise TmdeError(
-            f"{name}: its tokenizer has a vocabulary of special tokens alone; are its files there?"
-        )
+        raise TmdeError(f"{name}: its tokenizer has only special tokens; are its files missing?")
     return tokenizer

@@ -84,7 +84,7 @@ def check_packable_inputs(
         raise TmdeError(
             "position_ids: found none, expected the position of each token in its text, "
             f"(batch, length), because attention_mask {tuple(attention_mask.shape)} may "
-            "separate several texts of a row"
+            "separate several texts in a row"
         )
     return inputs
 
@@ -110,8 +110,9 @@ def _check_pair_mask(
         )
     if attention_mask.dtype != torch.bool and not attention_mask.is_floating_point():
         raise TmdeError(
-            f"attention_mask {shape}: found {attention_mask.dtype}, expected torch.bool, true where"
-            " the token of a row sees the token of a column, or floats that are added to the scores"
+            f"attention_mask {shape}: found {attention_mask.dtype}, expected torch.bool (true "
+            "where the row's token attends to the column's token) or floats to add to the "
+            "scores"
         )
     implementation = config._attn_implementation
     if memory_implementation(config) != implementation:
@@ -150,8 +151,7 @@ def check_position_ids(position_ids: torch.Tensor, limit: int, training: bool) -
     if is_outside.any():
         position = int(position_ids[is_outside][0])
         raise TmdeError(
-            f"position_ids: found {position}, expected 0 to {limit - 1}, the positions for which "
-            "the model has vectors"
+            f"position_ids: found {position}, expected 0 to {limit - 1}, the model's positions"
         )
 
 
@@ -188,8 +188,8 @@ def check_length(length: int, limit: int) -> None:
     """
     if length > limit:
         raise TmdeError(
-            f"An input of {length} tokens is longer than max_position_embeddings={limit}; truncate "
-            "it, or embed it with DocumentEmbedder, which truncates and says so."
+            f"An input of {length} tokens is longer than max_position_embeddings={limit}; "
+            "truncate it, or embed it with DocumentEmbedder, which truncates with a warning."
         )
 
 

@@ -152,8 +152,7 @@ def extension_recipe(
     extended = with_overrides(extended, overrides)
     if extended.training.push_to_hub:
         raise RecipeError(
-            "push_to_hub: push afterwards with `tmde push`, once you have seen what the old "
-            "languages lost"
+            "push_to_hub: push with `tmde push` after checking what the old languages lost"
         )
     return extended
 
@@ -164,7 +163,7 @@ def _check_new_languages(
     """Refuse a checkpoint that cannot be extended, and languages that cannot be added to it."""
     if config.model_type in MODELS_BY_LANGUAGE:
         raise RecipeError(
-            f"{checkpoint} has an encoder for each language: train all of them, tmde train "
+            f"{checkpoint} has one encoder per language: train all of them with tmde train "
             "--warm-start"
         )
     check_codes(languages, "languages")
@@ -174,8 +173,8 @@ def _check_new_languages(
     if not languages or has_repeated:
         raise RecipeError(
             f"Languages: found {', '.join(languages) or 'none'}, expected codes such as it or "
-            f"pt-BR, each once and none of the checkpoint's ({', '.join(old)}); to train on with "
-            "these, use tmde train --warm-start"
+            f"pt-BR, each once and not already in the checkpoint ({', '.join(old)}); to keep "
+            "training on these, use tmde train --warm-start"
         )
 
 
@@ -190,7 +189,7 @@ def _base_recipe(checkpoint: str, recipe: str | None) -> Recipe:
         return load_recipe(path)
     except OSError as error:
         raise RecipeError(
-            f"Checkpoint {checkpoint} has no recipe.yaml: give --recipe with one that fits"
+            f"Checkpoint {checkpoint} has no recipe.yaml: give a matching one with --recipe"
         ) from error
 
 
@@ -348,8 +347,8 @@ def _check_old_pairs(
         if old_metrics & retrieval_pools(rows, languages, arguments).keys():
             return
     raise RecipeError(
-        f"max_drop={max_drop:g}: found no dev set with two rows of a pair of the old languages "
-        f"({', '.join(old_languages)}); give --dev with such rows"
+        f"max_drop={max_drop:g}: found no dev set with two rows in any pair of the old "
+        f"languages ({', '.join(old_languages)}); give --dev with such rows"
     )
 
 

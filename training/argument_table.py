@@ -267,8 +267,8 @@ def check_supported(args: TrainingArguments) -> None:
                 f"{field.name}={value!r} is not supported: {refusal.reason}; {refusal.instead}"
             )
         raise TmdeError(
-            f"{field.name}={value!r} is not supported: it is new in the installed transformers; "
-            "leave it out"
+            f"{field.name}={value!r} is not supported: tmde does not know this argument of "
+            "the installed transformers; leave it out"
         )
 
 

@@ -287,8 +287,8 @@ class TmdeTrainingArguments(TrainingArguments):
         optimizer = OptimizerNames(self.optim).value
         if self.optim_args and optimizer in OPTIMIZERS_WITHOUT_OPTIONS:
             raise TmdeError(
-                f"optim_args={self.optim_args!r}: optim={optimizer} has no options here; leave it "
-                "out, or set another optim"
+                f"optim_args={self.optim_args!r}: optim={optimizer} takes no options here; "
+                "leave it out, or set another optim"
             )
         is_low_rank = optimizer.startswith(("galore", "apollo"))
         if self.optim_target_modules and not is_low_rank:
@@ -310,13 +310,13 @@ class TmdeTrainingArguments(TrainingArguments):
         default_timeout = TrainingArguments.ddp_timeout
         if self.ddp_timeout != default_timeout:
             raise TmdeError(
-                f"ddp_timeout={self.ddp_timeout} has no effect on CPUs, whose processes wait as "
-                "long as torch.distributed does by default; leave it out"
+                f"ddp_timeout={self.ddp_timeout} has no effect on CPUs, which use the default "
+                "of torch.distributed; leave it out"
             )
         if self.dataloader_prefetch_factor is not None and not self.dataloader_num_workers:
             raise TmdeError(
                 f"dataloader_prefetch_factor={self.dataloader_prefetch_factor} needs workers, "
-                "which a CPU has none of by default: set dataloader_num_workers"
+                "and a CPU has none by default: set dataloader_num_workers"
             )
 
     def _choose_accumulation(self) -> None:

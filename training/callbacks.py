@@ -68,7 +68,7 @@ class RunSchedule(TrainerCallback):
         if state.global_step and self.trainer.progress() >= 1.0:
             logger.warning(
                 f"The run has reached its limit ({_limits_of(self.trainer)}) at step "
-                f"{state.global_step:,} and stops."
+                f"{state.global_step:,} and ends."
             )
 
     def on_step_begin(
@@ -298,4 +298,4 @@ class RunProgress(TrainerCallback):
         try:
             draw_training_curves(folder / CURVES_NAME, {folder.name: folder / LOG_NAME})
         except Exception as error:  # A picture must not end a run.
-            logger.warning(f"{CURVES_NAME} could not be drawn: {type(error).__name__}: {error}")
+            logger.warning(f"{CURVES_NAME} was not drawn: {type(error).__name__}: {error}")

@@ -74,7 +74,7 @@ def find_checkpoint(folder: Path) -> Path | None:
         damage = find_damage(path)
         if damage is None:
             return path
-        logger.warning(f"{path} is damaged, and is skipped: {damage}")
+        logger.warning(f"{path} is damaged and skipped: {damage}")
     return None
 
 
@@ -130,9 +130,10 @@ def check_resumable(folder: Path) -> None:
             missing.append(state)
     if missing:
         raise TmdeError(
-            f"{folder} cannot be resumed: it lacks the state of {', '.join(missing)}, as a "
-            "checkpoint of a run with save_only_model=true does. To train its model further, begin "
-            f"a new run: --warm-start {folder} and another -o (in Python: from_pretrained)"
+            f"{folder} can't be resumed: it lacks the state of {', '.join(missing)}, as a "
+            "checkpoint of a run with save_only_model=true does. To train its model further, "
+            f"start a new run: --warm-start {folder} and another -o (in Python: "
+            "from_pretrained)"
         )
 
 

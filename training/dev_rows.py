@@ -39,8 +39,8 @@ def hold_out_rows(
         share = _share(number, len(train))
         if share >= len(train):
             raise TmdeError(
-                f"dev_rows={number}: found {len(train)} rows in all, "
-                "too few to hold out any; give --dev"
+                f"dev_rows={number}: found only {len(train)} rows, too few to hold any out; "
+                "give --dev"
             )
         train, held = hold_out(train, share, seed)
     else:
@@ -83,7 +83,7 @@ def _are_not_held_out(rows: list[Row], held_out: dict[tuple, int]) -> list[bool]
 def _check_rest(row_count: int, copies: int, number: int) -> None:
     """Raise TmdeError if no row is left to train, and log how many copies are not trained."""
     if not row_count:
-        raise TmdeError(f"dev_rows={number}: all rows are copies of those held out; give --dev")
+        raise TmdeError(f"dev_rows={number}: all rows repeat held-out ones; give --dev")
     if copies:
         logger.warning(f"{copies:,} rows repeat held-out rows and are left out of training")
 

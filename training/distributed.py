@@ -52,17 +52,17 @@ def check_processes(args: TrainingArguments) -> None:
         )
     if args.world_size == 1 and _is_alone_after_accelerate(os.environ):
         raise TmdeError(
-            "`accelerate launch` started one process instead of several, as it does on "
-            "CPUs. Use `torchrun --nproc-per-node 2` in place of `accelerate launch`. (If you "
-            "want one process, unset MASTER_ADDR and MASTER_PORT.)"
+            "`accelerate launch` started only one process, as it does on CPUs. Use `torchrun "
+            "--nproc-per-node 2` instead. (If you want one process, unset MASTER_ADDR and "
+            "MASTER_PORT.)"
         )
     if args.n_gpu > 1:
         raise TmdeError(
-            f"Found {args.n_gpu} visible GPUs and one process. transformers would train with "
-            "nn.DataParallel, which cannot split parallel rows. Launch a process for each GPU, "
+            f"Found {args.n_gpu} visible GPUs and one process. transformers would use "
+            "nn.DataParallel, which can't split parallel rows. Launch one process per GPU, "
             f"`accelerate launch --num_processes {args.n_gpu} SCRIPT` or `torchrun "
-            f"--nproc-per-node {args.n_gpu} SCRIPT` (for the command, SCRIPT is `-m tmde train "
-            "...`); or train on one GPU: CUDA_VISIBLE_DEVICES=0"
+            f"--nproc-per-node {args.n_gpu} SCRIPT` (for the command, SCRIPT is `-m tmde "
+            "train ...`); or train on one GPU: CUDA_VISIBLE_DEVICES=0"
         )
 
 
@@ -98,21 +98,19 @@ def prepare_fsdp(
     if plugin is None:
         return
     if list(model.objectives.parameters()):
-        raise TmdeError(
-            "fsdp: found an objective with weights of its own, such as nli, expected none: use DDP"
-        )
+        raise TmdeError("fsdp: found an objective with its own weights, such as nli; use DDP")
     if has_adapters(model.model):
-        raise TmdeError("fsdp: found a model with adapters (LoRA), expected one without: use DDP")
+        raise TmdeError("fsdp: found a model with adapters (LoRA); use DDP")
     for objective in model.objectives.values():
         if isinstance(objective, BackTranslation):
             raise TmdeError(
-                "fsdp: found objective back_translation, whose processes write translations of "
-                "different lengths, expected it without FSDP: use DDP"
+                "fsdp: found objective back_translation, which needs translations of equal "
+                "length in all processes; use DDP"
             )
         if isinstance(objective, WeightRegularization):
             raise TmdeError(
-                "fsdp: found objective weight_regularization, which reads all weights, expected it "
-                "without FSDP: use DDP"
+                "fsdp: found objective weight_regularization, which needs all weights in one "
+                "process; use DDP"
             )
     policy = plugin.mixed_precision_policy
     if policy is not None:  # It would round losses and the sums of gradients.
@@ -178,7 +176,8 @@ def load_weights(model: PreTrainedModel, folder: str) -> None:
     missing = sorted(set(keys.missing_keys) - set(model.all_tied_weights_keys))
     if missing or keys.unexpected_keys:
         raise TmdeError(
-            f"The weights in {folder} do not fit the model: missing {missing[:MAX_SHOWN_KEYS]}, "
-            f"unexpected {keys.unexpected_keys[:MAX_SHOWN_KEYS]}; resume with the recipe of the run"
+            f"The weights in {folder} do not match the model: missing "
+            f"{missing[:MAX_SHOWN_KEYS]}, unexpected {keys.unexpected_keys[:MAX_SHOWN_KEYS]}; "
+            "resume with the recipe of the run"
         )
     model.tie_weights()

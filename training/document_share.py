@@ -32,8 +32,7 @@ def draw_share(rows: datasets.Dataset, share: float) -> datasets.Dataset:
     chosen = np.flatnonzero(draws < share)
     if not len(chosen):
         raise TmdeError(
-            f"train_share={share}: no document of {len(rows):,} rows was drawn, expected at "
-            "least one. Give a larger share"
+            f"train_share={share}: no document of {len(rows):,} rows was drawn; give a larger share"
         )
     # Rows on both sides of a gap do not continue one another.
     return with_reading_order(rows).select(chosen)

@@ -95,8 +95,8 @@ def check_metric(
     if not is_known and not metric.startswith(tuple(prefixes)):
         expected = [*measured, *(f"{prefix}..." for prefix in prefixes)]
         raise TmdeError(
-            f"metric_for_best_model={args.metric_for_best_model}: no evaluation measures it, "
-            f"expected one of {', '.join(expected)}"
+            f"metric_for_best_model={args.metric_for_best_model}: this run does not measure "
+            f"it, expected one of {', '.join(expected)}"
         )
 
 
@@ -312,7 +312,6 @@ def _own_names(custom: Mapping[str, float], measured: Collection[str]) -> dict[s
     for name in metrics:
         if name in measured:
             raise TmdeError(
-                f"compute_metrics returned {name!r}, which the trainer measures itself; give it "
-                "another name"
+                f"compute_metrics returned {name!r}, a name of the trainer's own metrics; rename it"
             )
     return metrics

@@ -174,8 +174,8 @@ class Repository:
             content = self._published_model_type()
         if content not in (None, model_type):
             raise HubUploadError(
-                f"{self.repo_id}: found {content!r}, expected {expected!r}; choose another name, "
-                "or replace everything with --overwrite. Nothing was published"
+                f"{self.repo_id}: found {content!r}, expected {expected!r}; choose another "
+                "name, or replace everything with --overwrite. Nothing was published"
             )
 
     def _telling_files(self) -> list[str]:

@@ -118,7 +118,7 @@ def unwrap_peft(model: Any) -> PreTrainedModel:
     if config.is_prompt_learning:
         raise TmdeError(
             f"model: found a PeftModel with {type(config).__name__}, expected adapters in the "
-            "layers of the model: a learned prompt cannot be merged into the weights. Use "
+            "model's layers, because a learned prompt can't be merged into the weights; use "
             "peft.LoraConfig"
         )
     return cast(PreTrainedModel, model.get_base_model())
@@ -156,8 +156,8 @@ def read_weights(model: nn.Module, folder: str | Path) -> dict[str, torch.Tensor
         return weights
     if not has_adapters(model):
         raise TmdeError(
-            f"{folder} is a checkpoint of a run with adapters: resume it with --lora, or in Python "
-            "with a model that has the same adapters"
+            f"{folder} was trained with adapters: resume it with --lora, or in Python with a "
+            "model that has the same adapters"
         )
     names = model.state_dict().keys()
     weights = {name: weight for name, weight in weights.items() if name in names}

@@ -43,7 +43,8 @@ def place_added_tokens(
     number = place_new_tokens(model, tokenizer, checkpoint, rows, recipe.data.replay.new_languages)
     if number and PartialState().is_main_process:
         logger.warning(
-            f"{number:,} tokens of new scripts are initialized with the means of their translations"
+            f"{number:,} tokens of new scripts are initialized with the mean vectors of their "
+            "translations"
         )
 
 

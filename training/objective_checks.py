@@ -36,7 +36,7 @@ def check_objectives(
         _check_languages(name, objective, model)
         if objective.requirements.head and token_dropout:
             raise TmdeError(
-                f"token_dropout={token_dropout} would drop tokens that objective {name!r} "
+                f"token_dropout={token_dropout} would hide tokens that objective {name!r} "
                 "predicts: set token_dropout=0"
             )
         objective.check_config(model.config)

@@ -46,9 +46,9 @@ def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
         )
     if args.lr_scheduler_type == SchedulerType.WARMUP_STABLE_DECAY and follows_progress(args):
         raise TmdeError(
-            "lr_scheduler_type=warmup_stable_decay counts steps, whose number a time limit leaves "
-            "open: set lr_scheduler_type=constant_with_warmup and cooldown, the share of the run "
-            "in which the rate falls to 0"
+            "lr_scheduler_type=warmup_stable_decay needs the number of steps, which is "
+            "unknown with a time limit: set lr_scheduler_type=constant_with_warmup and "
+            "cooldown, the share of the run in which the rate falls to 0"
         )
     if args.max_steps < NO_STEP_LIMIT:
         return args.max_steps
@@ -57,13 +57,13 @@ def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
     elif streaming:
         if args.lr_scheduler_type not in OPEN_SCHEDULES:
             raise TmdeError(
-                f"lr_scheduler_type={_schedule_name(args)} needs the length of the run, which a "
-                "stream leaves open: set max_steps, max_minutes or max_cpu_minutes"
+                f"lr_scheduler_type={_schedule_name(args)} needs the length of the run, which "
+                "is unknown for a stream: set max_steps, max_minutes or max_cpu_minutes"
             )
         if args.cooldown:
             raise TmdeError(
-                "cooldown needs max_steps, max_minutes or max_cpu_minutes: streams are of unknown "
-                "length"
+                "cooldown needs max_steps, max_minutes or max_cpu_minutes, because the "
+                "length of a stream is unknown"
             )
         _refuse_shares(args, "a stream leaves open")
     return None
@@ -96,8 +96,8 @@ def _refuse_shares(args: TmdeTrainingArguments, reason: str) -> None:
         if name == "warmup_steps" and follows_progress(args):
             continue
         raise TmdeError(
-            f"{name}={getattr(args, name)} is a share of all steps, whose number {reason}: give a "
-            "number of steps, or set max_steps"
+            f"{name}={getattr(args, name)} is a share of all steps, whose number {reason}; "
+            "give a number of steps, or set max_steps"
         )
 
 
@@ -162,7 +162,7 @@ def parameters_below(model: nn.Module, prefixes: Sequence[str]) -> list[nn.Param
         ]
         if not matching:
             raise TmdeError(
-                f"freeze: found {prefix!r}, expected a prefix of parameters, such as "
+                f"freeze: found {prefix!r}, expected a prefix of parameter names, such as "
                 f"{', '.join(_example_prefixes(named_parameters))}"
             )
         parameters += matching

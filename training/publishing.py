@@ -81,8 +81,8 @@ def push_model(
     folder = Path(folder).expanduser()
     if not (folder / "config.json").is_file() or not list(folder.glob("model*.safetensors")):
         raise TmdeError(
-            f"{folder}: found no config.json and model*.safetensors, expected the folder of a "
-            "trained model (parallel rows need --repo-type dataset)"
+            f"{folder}: found no config.json or model*.safetensors, expected the folder of a "
+            "trained model (for parallel rows, give --repo-type dataset)"
         )
     # Both raise if files are missing or damaged.
     model = load_encoder(str(folder), local_files_only=True)
@@ -106,11 +106,11 @@ def push_model(
             )
         chosen_license = card.data.get("license")
         if chosen_license is None:
-            logger.warning("No license is stated; --license states one, such as apache-2.0")
+            logger.warning("Found no license; set one with --license, such as apache-2.0")
         elif not license and not repository.license:
             logger.warning(
-                f"License: {chosen_license}, taken from the card in {folder} or from the "
-                "base models and data; --license states another"
+                f"License: {chosen_license}, taken from the card in {folder} or from the base "
+                "models and data; set another with --license"
             )
         repository.write_card(stage, card, folder / CARD)
         if not message:
@@ -258,12 +258,12 @@ class HubTrainer(Trainer):
             HubUploadError: The upload failed; the model is saved.
         """
         if not blocking:
-            raise TmdeError("blocking: found False, expected True, because every push waits")
+            raise TmdeError("blocking: found False, expected True, because every push is blocking")
         for option in options:
             if option not in PUSH_OPTIONS:
                 raise TmdeError(
                     f"push_to_hub has no option {option!r}, expected one of "
-                    f"{', '.join(PUSH_OPTIONS)}; the card is made from the records of the run"
+                    f"{', '.join(PUSH_OPTIONS)}; the card is made from the run's records"
                 )
         pushes = self.args.push_to_hub
         self.args.push_to_hub = False  # Saving would push as well.
@@ -281,8 +281,8 @@ class HubTrainer(Trainer):
         """
         if args or kwargs:
             raise TmdeError(
-                "create_model_card takes no arguments: the card is made from the records of the "
-                "run; edit README.md instead, later cards keep your text"
+                "create_model_card takes no arguments, because the card is made from the "
+                "run's records; edit README.md instead: later cards keep your text"
             )
         self.save_model()
 

@@ -56,7 +56,7 @@ def check_resumed_folder(recipe: Recipe, folder: Path) -> None:
     is_complete = (folder / RESULTS_NAME).is_file()
     if not has_checkpoint and not is_complete:
         raise TmdeError(
-            f"{folder} holds no complete checkpoint to resume from; --overwrite starts over"
+            f"{folder} has no complete checkpoint to resume from; start over with --overwrite"
         )
     check_same_settings(recipe, folder)
     if not has_checkpoint:
@@ -76,8 +76,8 @@ def _refuse_complete(recipe: Recipe, folder: Path) -> None:
     if stored.training.settings() == recipe.training.settings():
         raise RunCompleteError(f"{folder} is already complete, after {steps:,} steps. {further}.")
     raise TmdeError(
-        f"{folder} is complete, after {steps:,} steps, and its checkpoints were deleted: it cannot "
-        f"go on with other settings. {further}"
+        f"{folder} is complete, after {steps:,} steps, and its checkpoints were deleted, so "
+        f"it can't continue with other settings. {further}"
     )
 
 
@@ -280,8 +280,8 @@ def _check_same_files(recipe: Recipe, folder: Path) -> None:
     change = _describe_change(files, recipe.settings()["data"].get("train"))
     if change is not None:
         raise RecipeError(
-            f"{folder} cannot be resumed with other training data: {change}. Restore the former "
-            f"file to continue; to train the model on the new text, begin a new run: --warm-start "
+            f"{folder} can't be resumed with other training data: {change}. Restore the file "
+            "to continue; to train the model on the new text, start a new run: --warm-start "
             f"{folder} and another -o"
         )
 

@@ -212,7 +212,7 @@ def check_trainable(
     check_processes(arguments)
     if arguments.early_stopping_patience and arguments.eval_strategy == "no":
         raise RecipeError(
-            "early_stopping_patience counts evaluations: give dev or eval_task, and eval_strategy"
+            "early_stopping_patience needs evaluations: set dev or eval_task, and eval_strategy"
         )
     objectives = build_objectives(recipe)
     if recipe.data.triples:
@@ -298,7 +298,7 @@ def _begin_model(
     if arguments.train_max_length > limit:
         positions = model.config.max_position_embeddings
         raise RecipeError(
-            f"train_max_length={arguments.train_max_length} is more than the model takes, "
+            f"train_max_length={arguments.train_max_length} exceeds the model's "
             f"max_position_embeddings={positions}"
         )
     if run.recipe.architecture == ADAPTED and run.recipe.model.lora is not None:

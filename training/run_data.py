@@ -172,7 +172,7 @@ def named_sources(sources: str | Sequence[str] | None) -> dict[str, str]:
         name, source = _split_name(value)
         if name in named:
             raise RecipeError(
-                f"Two --dev sources are called {name!r}; name them, --dev NAME=SOURCE"
+                f"Two --dev sources are called {name!r}; rename them with --dev NAME=SOURCE"
             )
         named[name] = source
     return named
@@ -250,11 +250,10 @@ def choose_languages(
 def _check_two_languages(source: Any, languages: Sequence[str]) -> None:
     """Refuse training data with fewer than two languages."""
     if len(languages) < 2:
-        count = "none" if not languages else f"only {languages[0]}"
+        count = "no language" if not languages else f"only the language {languages[0]}"
         raise RecipeError(
-            f"{source}: found the languages of its texts: {count}; expected at least two. Name "
-            "each column by its language, such as de and en, or say which is which: --columns "
-            "de=Source,en=Target"
+            f"{source}: found {count}, expected at least two. Name each column by "
+            "its language, such as de and en, or give --columns de=Source,en=Target"
         )
 
 

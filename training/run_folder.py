@@ -146,10 +146,11 @@ def check_new_folder(recipe: Recipe, folder: Path, overwrite: bool) -> None:
     is_used = _is_used(folder)
     if is_used and not overwrite:
         raise TmdeError(
-            f"{folder} is not empty: choose another folder, or --resume its run, or --overwrite it"
+            f"{folder} is not empty: choose another folder, resume its run with --resume, or "
+            "replace it with --overwrite"
         )
     if is_used and not (folder / RECIPE_NAME).exists():
-        raise TmdeError(f"{folder} does not look like a training run; it is not overwritten")
+        raise TmdeError(f"{folder} does not look like a training run and was not overwritten")
     if overwrite:
         check_inputs_stay(recipe, folder)
 

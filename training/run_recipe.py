@@ -177,7 +177,7 @@ def _choose_start(recipe: Recipe, request: RunRequest) -> ChosenRecipe:
     if request.from_scratch:
         if recipe.warm_start.checkpoint is not None:
             raise RecipeError(
-                f"--from-scratch: recipe {recipe.name} requires initialization from "
+                f"--from-scratch: recipe {recipe.name} is initialized from "
                 f"{recipe.warm_start.checkpoint}; choose another recipe"
             )
         return ChosenRecipe(without_automatic_start(recipe))

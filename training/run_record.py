@@ -98,7 +98,9 @@ def _describe_trainer(trainer: TmdeTrainer, folder: Path) -> None:
         is_triples = triple_texts(trainer.parallel_model.texts) != ()
         recipe = describe_recipe(trainer.model, trainer.objectives, trainer.args, is_triples)
     except TmdeError as error:
-        logger.warning(f"{RECIPE_NAME} is not written, no recipe can say what was done: {error}")
+        logger.warning(
+            f"{RECIPE_NAME} was not written, because a recipe can't describe this run: {error}"
+        )
         settings: dict[str, Any] = {}
     else:
         write_atomically(folder / RECIPE_NAME, recipe.to_yaml())
@@ -215,15 +217,15 @@ def write_results(trainer: TmdeTrainer, folder: Path, report: CorpusReport | Non
         )
     if counts["rows_without_pair"]:
         logger.warning(
-            f"{counts['rows_without_pair']:,} of {counts['rows']:,} rows had no pair with a pivot "
-            "language"
+            f"{counts['rows_without_pair']:,} of {counts['rows']:,} rows had no language pair "
+            "with a pivot language"
         )
     for target in ("next", "column"):
         count = counts[f"rows_without_{target}"]
         if count:
             logger.warning(
                 f"{count:,} of {counts['rows']:,} rows had no text to predict "
-                f"(objectives.translation.targets, {target}) and were left out"
+                f"(objectives.translation.targets, {target}) and were skipped"
             )
 
 

@@ -295,8 +295,8 @@ class TmdeTrainer(HubTrainer):
             rate = getattr(self.args, name)
             if rate is not None:
                 raise TmdeError(
-                    f"{name}={rate}: found `optimizers`, whose parameter groups state the rates; "
-                    "leave one of the two out"
+                    f"{name}={rate}: found `optimizers`, whose parameter groups set the "
+                    "rates; leave one of the two out"
                 )
 
     def _read(self, rows: AnyDataset | None) -> AnyDataset | None:
@@ -319,11 +319,12 @@ class TmdeTrainer(HubTrainer):
         for name, rows_of_set in sets.items():
             if not isinstance(rows_of_set, datasets.Dataset):
                 raise TmdeError(
-                    f"eval_dataset {name}: found {type(rows_of_set).__name__}, expected a Dataset; "
-                    "datasets.Dataset.from_list(list(stream.take(1000))) makes one of a stream"
+                    f"eval_dataset {name}: found {type(rows_of_set).__name__}, expected a "
+                    "Dataset; datasets.Dataset.from_list(list(stream.take(1000))) converts a "
+                    "stream"
                 )
             if len(rows_of_set) == 0:
-                raise TmdeError(f"eval_dataset {name}: found no rows, expected some")
+                raise TmdeError(f"eval_dataset {name}: found no rows")
             read_sets[name] = self._read(rows_of_set)
         return read_sets
 
@@ -964,8 +965,9 @@ class TmdeTrainer(HubTrainer):
                 the trainer is made, so trials would not have the values that they report.
         """
         raise TmdeError(
-            "hyperparameter_search: a trial would keep limits, losses and accumulation of this "
-            "trainer; make a trainer for each trial instead"
+            "hyperparameter_search is not supported, because a trial would keep this "
+            "trainer's limits, losses and accumulation; make a trainer for each trial "
+            "instead"
         )
 
     def _prepare_teachers(self) -> None:
@@ -989,9 +991,9 @@ class TmdeTrainer(HubTrainer):
         steps = self.state.global_step - self._initial_global_step
         if self.recipe is None and 0 < self.state.global_step <= self.args.warmup_steps:
             logger.warning(
-                f"The run ended after {self.state.global_step:,} steps, while the learning rate "
-                f"was still warming up (warmup_steps={self.args.warmup_steps:g}): the model has "
-                "hardly learned anything. Train longer, or lower warmup_steps."
+                f"The run ended after {self.state.global_step:,} steps, while the learning "
+                f"rate was still warming up (warmup_steps={self.args.warmup_steps:g}), so the "
+                "model has hardly learned anything. Train longer, or lower warmup_steps."
             )
         samples = rows * self.state.max_steps / max(steps, 1)
         return super()._finalize_training(trial, samples, start_time)
@@ -999,7 +1001,7 @@ class TmdeTrainer(HubTrainer):
     def _newest_checkpoint(self) -> str:
         checkpoint = find_checkpoint(Path(self.args.output_dir))
         if checkpoint is None:
-            raise TmdeError(f"{self.args.output_dir} holds no complete checkpoint to resume from")
+            raise TmdeError(f"{self.args.output_dir} has no complete checkpoint to resume from")
         return str(checkpoint)
 
 
@@ -1035,9 +1037,10 @@ def check_model(model: object) -> None:
         )
     if not hasattr(model.config, "languages"):
         raise TmdeError(
-            f"model: found {type(model).__name__}, expected a model of this package. To train an "
-            "encoder of the Hub, open it with model = tmde.adapt_encoder(FOLDER_OR_HUB_ID, "
-            "languages=['de', 'en'], pivot_languages=['en'])"
+            f"model: found {type(model).__name__}, expected a model of this package. To train "
+            "an encoder from the Hub, open it with model = "
+            "tmde.adapt_encoder(FOLDER_OR_HUB_ID, languages=['de', 'en'], "
+            "pivot_languages=['en'])"
         )
 
 

@@ -86,8 +86,7 @@ def sample_sentences(num_rows: int = 20000, split: str = "train", seed: int = 0)
         misses = misses + 1 if sentence in drawn else 0
         if misses == _PATIENCE:
             raise TmdeError(
-                f"Rows of split {split!r}: found a request for {num_rows}, "
-                f"expected at most {len(drawn)}"
+                f"Rows of split {split!r}: requested {num_rows}, expected at most {len(drawn)}"
             )
         drawn[sentence] = None
     rows = []

@@ -257,7 +257,7 @@ def test_errors(memory, bag, tmp_path):
     same = tmp_path / "same.jsonl"
     result = run("clean", memory, "-o", same, "--removed", same)
     assert result.exit_code == 1
-    assert f"--removed: found {same}, the file of another output" in result.stderr
+    assert f"--removed: found {same}, which is another output" in result.stderr
 
 
 # ---- Locales

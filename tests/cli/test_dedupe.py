@@ -199,13 +199,13 @@ def test_errors(documents, bag, tmp_path):
     assert "to compare each column of a row" in result.stderr
     result = run("dedupe", documents, "-o", out, "--columns", "de=text")
     assert result.exit_code == 1
-    assert "expected two columns or more" in result.stderr
+    assert "expected at least two columns" in result.stderr
     result = run("dedupe", documents, "-o", tmp_path / "unique.csv")
     assert result.exit_code == 1
     assert "expected a file that ends in .jsonl" in result.stderr
     result = run("dedupe", documents, "-o", out, "--groups", out)
     assert result.exit_code == 1
-    assert f"--groups: found {out}, the file of another output" in result.stderr
+    assert f"--groups: found {out}, which is another output" in result.stderr
     assert not out.exists()
 
 

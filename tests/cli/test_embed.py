@@ -190,7 +190,7 @@ def test_a_complete_file_of_other_small_vectors_is_refused(model, inputs, precis
     other = tmp_path / "other.txt"
     other.write_text("\n".join(["Buenas noches a todos", *TEXTS[1:3], "x", "y"]))
     os.utime(other, (0, 0))
-    assert "its vectors are of other texts" in refused(other, *command)
+    assert "its vectors are from other texts" in refused(other, *command)
     message = refused(inputs["text"], *command[:-2], f"u{precision}", "--resume")
     assert "its numbers are int8, expected uint8" in message
 
@@ -475,7 +475,7 @@ def test_without_resume_a_complete_file_is_refused(completed):
 
 def test_a_file_of_other_vectors_is_not_complete(completed):
     message = refused(*completed, "--resume", "--normalize")
-    assert "its vectors are of other texts, options or another model; give --overwrite" in message
+    assert "its vectors are from other texts, options or another model; give --overwrite" in message
 
 
 def test_a_file_is_not_complete_if_its_input_has_changed(completed, tmp_path):

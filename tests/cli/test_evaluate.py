@@ -517,7 +517,7 @@ def test_stored_results_are_compared_without_models(stored):
 
 
 def test_a_system_is_named_where_a_folder_holds_several(stored):
-    assert "several systems (tiny0, tiny1, TF-IDF); name one, such as" in call(
+    assert "several systems (tiny0, tiny1, TF-IDF); choose one, such as" in call(
         "compare", stored, stored, status=1
     )
     assert "found no system 'tiny9', expected one of" in call(

@@ -137,7 +137,7 @@ def test_the_most_tokens(cut, tmp_path):
 
 def test_a_vocabulary_is_not_cut_without_texts(bag, tmp_path):
     result = run("export", "vocabulary", bag, "-o", tmp_path / "cut")
-    assert "no texts to read" in result.output
+    assert "Found no texts" in result.output
 
 
 def test_a_vocabulary_of_another_type_is_not_cut(bag, tmp_path):

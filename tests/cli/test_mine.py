@@ -252,14 +252,14 @@ BAD = [
     ),
     (
         ["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--vectors-b", "int8.npy"],
-        "int8.npy: found int8 numbers, expected float32; give the precision",
+        "int8.npy: found int8 elements, expected float32; set the precision",
     ),
     (
         [
             *("a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--vectors-b", "int8.npy"),
             *("--precision", "ubinary"),
         ],
-        "int8.npy: found int8 numbers, expected uint8; give the precision",
+        "int8.npy: found int8 elements, expected uint8; set the precision",
     ),
     (
         ["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--vectors-a", "a.txt"],

@@ -69,7 +69,7 @@ def test_an_index_of_small_vectors(docs, bag, made, tmp_path):
         message = refused("index", *source, "-o", out, "--precision", "float32")
         assert "--precision is float32, and the index was made with float16" in message
         message = refused("index", *source, "-o", made, "--truncate-dim", "5")
-        assert "--truncate-dim is 5, and the index was made with" in message
+        assert "--truncate-dim is 5, but the index was created with" in message
     assert "a" in DocumentIndex.open(out)
 
 
@@ -223,7 +223,9 @@ def test_an_id_that_occurs_twice_in_two_batches(bag, tmp_path, monkeypatch):
     rows = [{"id": number, "text": "casa"} for number in (5, 6, 7, 6)]
     docs = write_rows(tmp_path / "docs.jsonl", rows)
     message = refused("index", docs, "-o", tmp_path / "index", "-m", bag)
-    assert "row 4, field 'id': found 6, the id of row 2 too; expected unique ids" in message
+    assert (
+        "row 4, field 'id': found 6, which is also the id of row 2; expected unique ids" in message
+    )
 
 
 def test_delete(made, tmp_path):
@@ -308,7 +310,7 @@ def test_stdin_is_indexed_once(bag, tmp_path):
     assert sorted(index) == ["stdin:1", "stdin:2"]
     assert index.documents(["stdin:2"])[0].metadata["language"] == "it"
     message = refused("index", "-", "-o", out, input="acqua\n")
-    assert "have no ids and would replace those of an earlier stdin" in message
+    assert "have no ids and would replace those of an earlier run" in message
 
 
 def test_parquet_with_columns_of_other_names(bag, tmp_path):
@@ -342,7 +344,7 @@ ARTICLE_FIELDS = ["--id-field", "key", "--field", "title", "--field", "body"]
 def test_a_column_of_codes_is_the_language(name, bag, tmp_path, caplog):
     source = write_articles(tmp_path / "in.csv", name)
     ok("index", source, "-o", tmp_path / "index", "-m", bag, *ARTICLE_FIELDS)
-    is_said = f"the column {name!r} is taken as the language" in caplog.text
+    is_said = f"the column {name!r} is used as the language" in caplog.text
     assert is_said == (name != "language")
     documents = DocumentIndex.open(tmp_path / "index").documents(["0", "1", "2"])
     assert [document.metadata.get("language") for document in documents] == ["de", None, "fr"]
@@ -529,11 +531,11 @@ def test_models_that_move(made, bag, tokenizer, docs, tmp_path):
         ("-o new", "Nothing to do; give DOCS"),
         (
             "-o index --delete a --prune",
-            "DOCS is missing; --prune removes the documents that are not in it",
+            "DOCS is missing; --prune deletes the documents that are not in it",
         ),
-        ("docs.jsonl -o full -m BAG", "holds an index or other files; expected a new name"),
+        ("docs.jsonl -o full -m BAG", "is not empty; choose a new folder"),
         ("docs.jsonl -o new -m BAG --id-field key", "no column 'key'"),
-        ("docs.jsonl -o index --language de --language-field language", "exclude each other"),
+        ("docs.jsonl -o index --language de --language-field language", "can't be combined"),
         ("twice.jsonl -o index", "twice.jsonl, row 3, field 'id': found 'a', the id of row 1 too"),
     ],
 )

@@ -51,7 +51,7 @@ MISTAKES = [
     (
         "push strange-link a/b --dry-run",
         1,
-        ("strange-link/README.md: found a link out of the folder", "de.txt"),
+        ("strange-link/README.md: found a link to", "de.txt"),
     ),
     ("eval model --tasks sample --set sample.sizes=[", 1, ("--set sample.sizes=[", "YAML")),
     ("search bridge missing", 1, ("missing: no such index", "tmde index")),

@@ -83,7 +83,7 @@ def test_tables_of_every_format(suffix, keep, tmp_path):
 
 def test_gzipped_parquet_is_refused(tmp_path):
     path = write_table(tmp_path / "in.parquet.gz")
-    assert f"{path}: found gzipped parquet, expected parquet" in error_of(path)
+    assert f"{path}: found gzipped parquet, expected plain parquet" in error_of(path)
 
 
 def test_lines_of_gzipped_text(tmp_path):
@@ -263,7 +263,7 @@ def test_many_bad_rows_are_counted(tmp_path, caplog):
     path.write_text('{"text": "a"}\n' + '{"text": 1}\n' * 50)
     assert texts_of(path) == ["a"]
     assert caplog.text.count("Left out a bad row") == 10
-    assert f"{path}: 50 bad rows were left out" in caplog.text
+    assert f"{path}: 50 bad rows were skipped" in caplog.text
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])

@@ -77,5 +77,5 @@ def files_of_one_mebibyte():
 def test_a_full_disk_is_told(monkeypatch, files_of_one_mebibyte):
     monkeypatch.setattr(module, "_CACHE_KIBIBYTES", 100)
     id_places = IdPlaces()
-    with pytest.raises(TmdeError, match="the temporary file of ids cannot be written"):
+    with pytest.raises(TmdeError, match="the temporary file of ids can't be written"):
         add_numbers(id_places, range(0, 100_000))

@@ -130,7 +130,9 @@ def test_a_stream_has_no_tokens(tokenizer, tmp_path):
 
 def test_a_folder_that_cannot_be_written(tokenizer, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="set token_cache_dir to a folder with room, or to null"):
+    with pytest.raises(
+        OSError, match="set token_cache_dir to a folder with free space, or to null"
+    ):
         open_tokens(make_dataset(make_rows(3)), tokenizer, LANGUAGES, tmp_path / "file" / "cache")
 
 

@@ -446,7 +446,7 @@ def test_errors():
     with pytest.raises(TmdeError, match="min_distinctness: found 2, expected 0 to 1"):
         DuplicateFinder(min_distinctness=2)
     finder = DuplicateFinder(embedder=FixedVectors({}))
-    with pytest.raises(TmdeError, match="languages: expected one for each text"):
+    with pytest.raises(TmdeError, match="languages: expected one per text"):
         finder.groups(["a", "b"])
-    with pytest.raises(TmdeError, match="languages: expected one for each text"):
+    with pytest.raises(TmdeError, match="languages: expected one per text"):
         DuplicateFinder().groups(["a", "b"], ["de", "en"])

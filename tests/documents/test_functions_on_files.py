@@ -209,11 +209,11 @@ def test_wrong_arguments_of_other_functions(sides, tmp_path, no_model):
     output = tmp_path / "out.jsonl"
     with pytest.raises(TmdeError, match="skip: found 'number', expected one of no-letters"):
         tmde.clean_files("memory.tmx", output, skip=["number"])
-    with pytest.raises(TmdeError, match="removed: found .*, the file of another output"):
+    with pytest.raises(TmdeError, match="removed: found .*, which is another output"):
         tmde.clean_files("memory.tmx", output, removed=output)
     with pytest.raises(TmdeError, match="min_distinctness: found 0.3 without across_languages"):
         tmde.dedupe_files(sides[0], output, min_distinctness=0.3)
-    with pytest.raises(TmdeError, match="Nothing to write; give output=FILE"):
+    with pytest.raises(TmdeError, match="Nothing to write; set output=FILE"):
         tmde.align_files(*sides)
     with pytest.raises(TmdeError, match="default is not a folder of yours"):
         tmde.calibrate_model("default", "pairs.jsonl")
@@ -262,7 +262,7 @@ def test_an_input_is_no_output(sides, tmp_path):
         lambda: tmde.clean_files([str(corpus)], tmp_path / "out.jsonl", removed=corpus),
     )
     for call in calls:
-        with pytest.raises(TmdeError, match="which is an input; expected another file"):
+        with pytest.raises(TmdeError, match="which is an input; expected a different file"):
             call()
     assert before == {path: path.read_bytes() for path in before}
 

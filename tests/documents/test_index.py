@@ -340,7 +340,7 @@ def check_unchanged(index):
         (["b"], ["t"], np.ones((2, 2)), "vectors: found 2, expected 1"),
         (["b"], ["t"], np.ones((1, 3)), r"vectors: found shape \(1, 3\), expected \(n, 2\)"),
         (["b", "c"], ["t", "t"], [[1, 1], [1, np.nan]], "vector that is not finite"),
-        (["b"], ["t"], None, "made without an embedder, expected vectors"),
+        (["b"], ["t"], None, "this index has no embedder, expected vectors"),
     ],
 )
 def test_bad_documents_change_nothing(index_of_vectors, ids, texts, vectors, message):
@@ -505,7 +505,7 @@ def test_words_of_a_folder_that_cannot_be_written(words_index, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(words_index._lock, "acquire", refuse)
-    with pytest.raises(TmdeError, match="cannot be written, but its texts are not yet indexed"):
+    with pytest.raises(TmdeError, match="the word index is missing and can't be written"):
         words_index.search("river", mode="words")
 
 

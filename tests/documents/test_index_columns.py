@@ -241,7 +241,7 @@ def test_a_value_of_another_type_changes_nothing(index, value, message):
         with pytest.raises(TmdeError, match=f"document '2': {message}.*the same type"):
             add(index, [first, {"n": value, "new": 1}])
     assert metadata_in(DocumentIndex.open(index.folder)) == [{"n": 1}]
-    with pytest.raises(TmdeError, match=r"expected a name of the metadata: \['n'\]"):
+    with pytest.raises(TmdeError, match=r"expected a metadata name: \['n'\]"):
         index.search(np.ones(2, np.float32), filter={"new": 1})
 
 

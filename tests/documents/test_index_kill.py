@@ -142,7 +142,7 @@ def test_damaged_and_half_made_indexes(tmp_path):
     DocumentIndex.create(tmp_path / "half", dimension=2)
     # The settings are written last, so a creation that was killed can be repeated.
     (tmp_path / "half" / "index.json").unlink()
-    with pytest.raises(ValueError, match="found no index of tmde"):
+    with pytest.raises(ValueError, match="found no tmde index"):
         DocumentIndex.open(tmp_path / "half")
     assert len(DocumentIndex.create(tmp_path / "half", dimension=2)) == 0
 

@@ -263,7 +263,7 @@ def test_a_language_that_was_not_fitted():
 
 
 def test_an_iterator_cannot_be_read_twice():
-    with pytest.raises(TypeError, match="found an iterator, which can be read once"):
+    with pytest.raises(TypeError, match="found an iterator, which can be read only once"):
         Lawdr(Planted()).fit_transform(iter(GOOD), "de")
 
 

@@ -114,7 +114,10 @@ def test_an_expression_of_the_user():
 
 @pytest.mark.parametrize(
     ("styles", "message"),
-    [("qt,pyton", "found 'pyton', expected names of c, python, qt"), ("%[A-Z", "no regular")],
+    [
+        ("qt,pyton", "found 'pyton', expected names of c, python, qt"),
+        ("%[A-Z", "expected a regular expression"),
+    ],
 )
 def test_what_is_no_style_is_named(styles, message):
     with pytest.raises(TmdeError, match=message):

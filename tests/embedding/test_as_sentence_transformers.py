@@ -381,7 +381,7 @@ def test_similarity(name, kind, peer):
 def test_similarities_that_make_no_sense(embedder):
     with pytest.raises(ValueError, match="similarity_fn_name in .*got 'maxsim'"):
         embedder.similarity_fn_name = "maxsim"
-    with pytest.raises(TmdeError, match="found vectors of 5 numbers, expected 6"):
+    with pytest.raises(TmdeError, match="found vectors of width 5, expected 6"):
         embedder.similarity(np.ones((2, 6)), np.ones((2, 5)))
     with pytest.raises(TmdeError, match="found 3 vectors, expected 2"):
         embedder.similarity_pairwise(np.ones((2, 6)), np.ones((3, 6)))

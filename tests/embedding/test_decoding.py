@@ -63,7 +63,7 @@ def test_tensors_and_lists_of_vectors_are_taken(folder):
     [
         (np.zeros((1, 31), np.float32), "en", "expected floats"),
         (np.zeros((1, 32), np.int8), "en", "expected floats"),
-        (np.zeros((1, 32), np.float32), "de", "no pivot language"),
+        (np.zeros((1, 32), np.float32), "de", "not a pivot language"),
         (np.zeros((1, 32), np.float32), None, "target_language is missing"),
     ],
 )

@@ -115,7 +115,7 @@ def test_the_folder_of_a_graph_has_a_config_and_nothing_temporary(onnx, tokenize
 
 def test_a_graph_of_another_model_is_not_overwritten(onnx, tokenizer, tmp_path):
     write_serving_files(DocumentEmbedder(make_bag(), tokenizer), tmp_path)
-    with pytest.raises(ValueError, match="holds another model; give the name of a new folder"):
+    with pytest.raises(ValueError, match="contains another model; choose a new folder"):
         export_onnx(make_xlmr(), tokenizer, tmp_path)
     assert not (tmp_path / "onnx").exists()
 

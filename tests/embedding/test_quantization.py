@@ -195,7 +195,7 @@ def test_other_measures_take_directions(name):
         (
             {"precision": "ubinary"},
             None,
-            "embeddings1: found uint8 vectors of 4 numbers, and the model has 32; give "
+            "embeddings1: found uint8 vectors of width 4, but the model's width is 32; give "
             "precision='ubinary' for packed signs, or precision='uint8' for vectors that",
         ),
         ({"precision": "int8", "truncate_dim": 8}, None, "found int8 vectors of 8 numbers"),

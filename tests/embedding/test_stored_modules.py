@@ -196,7 +196,7 @@ def test_another_pooling_replaces_that_of_the_model(save_peer):
 def test_a_pooling_of_another_width_is_refused(later, save_peer):
     _, folder = save_peer(Pooling(WIDTH), *LATER_MODULES[later](WIDTH))
     with pytest.raises(
-        TmdeError, match=r"pooling: found 'cls\+mean', .* 64 numbers, expected 32, which the "
+        TmdeError, match=r"pooling: found 'cls\+mean', .* 64 elements, expected 32 for the "
     ):
         DocumentEmbedder.from_pretrained(folder, device="cpu", pooling="cls+mean")
 

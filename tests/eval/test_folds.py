@@ -175,7 +175,7 @@ def test_folds_depend_on_the_seed_alone():
 
 
 def test_too_little_data_for_folds_is_an_error():
-    with pytest.raises(TaskError, match="the data allow 20 items a fold, expected at least 100"):
+    with pytest.raises(TaskError, match="the data allow 20 items per fold, expected at least 100"):
         measure(seed=7)
 
 

@@ -154,7 +154,7 @@ def test_a_margin_is_used():
 
 def test_one_paragraph_alone_is_an_error():
     questions = Questions(["q0"], ["de q0"], ["a"], {"a": "de a"})
-    with pytest.raises(TaskError, match="no question with its paragraph and another paragraph"):
+    with pytest.raises(TaskError, match="no question with its paragraph and a second paragraph"):
         evaluate_questions(QuestionData({"de": questions}, PROVENANCE), FakeSystem(VECTORS.get))
 
 

@@ -132,7 +132,7 @@ def test_folds_are_left_out_where_there_are_too_few_items():
     result = measure(sample(), hashed())
 
     assert result.folds == []
-    assert "16 items a fold" in result.settings["folds"]["left_out"]
+    assert "16 items per fold" in result.settings["folds"]["left_out"]
 
 
 def test_results_say_whether_the_system_has_dense_vectors():

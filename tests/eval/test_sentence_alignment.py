@@ -112,7 +112,7 @@ def test_difference_of_two_systems():
 
 def test_no_pair_of_sentences():
     text = TranslatedText(("de", "en"), ["de 01"], ["en 02"], [])
-    with pytest.raises(TaskError, match="Found no pair of sentences"):
+    with pytest.raises(TaskError, match="Found no sentence pairs"):
         evaluate_sentence_alignment(
             SentenceAlignmentData({"a": text}, PROVENANCE), FakeSystem(vector)
         )

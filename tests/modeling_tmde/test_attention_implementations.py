@@ -252,7 +252,7 @@ def test_infinite_summands_stay_finite_under_autocast(implementation):
 
 def test_a_bag_refuses_packed_texts():
     ids, mask, positions = packed_batch()
-    with pytest.raises(ValueError, match="with bag_residual=True a row has one bag"):
+    with pytest.raises(ValueError, match="with bag_residual=True a row can't"):
         filled("first-bag").base_model(ids, mask, position_ids=positions)
 
 

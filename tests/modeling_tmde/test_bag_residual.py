@@ -39,5 +39,5 @@ def test_a_text_without_tokens_has_a_finite_vector_and_gradient(model):
 
 
 def test_vectors_in_place_of_ids_are_refused(model):
-    with pytest.raises(ValueError, match="Give input_ids: with bag_residual=True"):
+    with pytest.raises(ValueError, match="expected input_ids, because bag_residual=True"):
         model(inputs_embeds=torch.zeros(1, 3, 32))

@@ -38,7 +38,7 @@ def assert_refused(config_class: type[EmbedderConfig], settings: dict, message: 
         ({"bottleneck": "pyramid", "encoder_layers": 2}, "encoder_layers=2"),
         ({"bottleneck_loss_weight": 1.5}, "1.5 must lie between 0 and 1"),
         ({"pivot_languages": ("nl",)}, r"\['nl'\] are not among"),
-        ({"languages": ("de", "de"), "pivot_languages": ()}, "names a language twice"),
+        ({"languages": ("de", "de"), "pivot_languages": ()}, "lists a language twice"),
     ],
 )
 def test_wrong_settings_of_tmde_are_named(settings, message):

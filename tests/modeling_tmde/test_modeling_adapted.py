@@ -268,7 +268,7 @@ def test_the_gradient_of_the_embedding_reaches_the_hidden_states(masked, pooling
     ("prompt_ids", "message"),
     [
         (None, "position_ids: found 20, expected 0 to 19"),
-        ([5], r"position_ids: found \(1, 3\), expected none, because the prompt"),
+        ([5], r"position_ids: found \(1, 3\), expected none, because this model's prompt"),
     ],
 )
 def test_positions_without_a_vector_are_named(prompt_ids, message):
@@ -343,7 +343,7 @@ def test_a_shorter_longest_input_is_kept(folders):
 
 def test_a_longer_longest_input_is_refused(folders):
     with pytest.raises(
-        ValueError, match="max_position_embeddings=63 is more than the 62 tokens .*'xlm-roberta'"
+        ValueError, match="max_position_embeddings=63 exceeds the 62 positions .*'xlm-roberta'"
     ):
         adapted(folders["xlm-roberta"], max_position_embeddings=63)
 

@@ -60,7 +60,7 @@ def test_sentence_transformers_gives_the_same_vectors(name, tokenizer, tmp_path)
 def test_a_model_of_several_encoders_asks_for_the_language(tokenizer, tmp_path):
     save(tmp_path, NtdvForConditionalGeneration(ntdv()), tokenizer)
     opened = open_by_sentence_transformers(tmp_path)
-    with pytest.raises(ValueError, match="has a part for each language"):
+    with pytest.raises(ValueError, match="has separate weights for each language"):
         opened.encode(TEXTS)
 
 

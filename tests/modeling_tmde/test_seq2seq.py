@@ -542,7 +542,7 @@ def test_ntdv_asks_for_the_whole_output_of_its_encoder(family):
     states = model.get_encoder()(**inputs).last_hidden_state
     for form in forms_of_outputs(states):
         for call in (model, model.generate):
-            with pytest.raises(ValueError, match="decodes from the outputs of its encoder"):
+            with pytest.raises(ValueError, match="decodes from the encoder's outputs"):
                 call(encoder_outputs=form, attention_mask=inputs["attention_mask"], **target)
 
 

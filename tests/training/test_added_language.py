@@ -292,7 +292,7 @@ def test_the_old_languages_lose_no_more_than_was_allowed(place):
 def test_a_limit_that_nothing_measures_is_refused_before_training(place, tmp_path, monkeypatch):
     dev = {"greek": write_rows(tmp_path / "dev.parquet", greek_rows(60, 7, ("en", NEW)))}
     message = (
-        r"max_drop=3: found no dev set with two rows of a pair of the old languages "
+        r"max_drop=3: found no dev set with two rows in any pair of the old languages "
         r"\(de, en, es\).*give --dev"
     )
     reads = []
@@ -316,7 +316,7 @@ def test_other_folders_are_left_alone(place, added, tmp_path):
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(ValueError, match="does not look like a training run"):
         add_languages(recipe_of(place), tmp_path, overwrite=True)
-    with pytest.raises(ValueError, match="holds no complete checkpoint to resume from"):
+    with pytest.raises(ValueError, match="has no complete checkpoint to resume from"):
         add_languages(recipe_of(place), tmp_path, resume=True)
     assert list(tmp_path.iterdir()) == [tmp_path / "letter.txt"]
     with pytest.raises(RecipeError, match="the run would overwrite it"):
@@ -333,16 +333,16 @@ def test_other_folders_are_left_alone(place, added, tmp_path):
     [
         (
             {"languages": ["de"]},
-            r"Languages: found de, expected .* none of the checkpoint's \(de, en, es\)",
+            r"Languages: found de, expected .* not already in the checkpoint \(de, en, es\)",
         ),
         ({"languages": ["Greek"]}, r"languages: found 'Greek', .* Did you mean el\?"),
         ({"pivots": ["fr"]}, r"pivot_languages: found \['en', 'fr'\], expected some of"),
         ({"overrides": ["learning_rte=3"]}, "Recipe key 'learning_rte' is unknown; did you mean"),
-        ({"overrides": ["push_to_hub=true"]}, "push_to_hub: push afterwards with `tmde push`"),
+        ({"overrides": ["push_to_hub=true"]}, "push_to_hub: push with `tmde push`"),
         ({"replay_share": 1.5}, "replay_share=1.5 must lie in"),
         ({"checkpoint": "no/such/place"}, "no/such/place: no such folder"),
         ({"checkpoint": "aligned"}, "aligned has an encoder for each language"),
-        ({"checkpoint": "no recipe"}, "has no recipe.yaml: give --recipe"),
+        ({"checkpoint": "no recipe"}, "has no recipe.yaml: give a matching one with --recipe"),
     ],
 )
 def test_requests_that_cannot_be_met(changes, message, place, tmp_path, monkeypatch):

@@ -547,7 +547,7 @@ def test_with_a_time_limit_schedules_follow_the_progress(
                 "max_minutes": 1,
             },
             False,
-            "warmup_stable_decay counts steps.*cooldown",
+            "warmup_stable_decay needs the number of steps.*cooldown",
         ),
         ({"lr_scheduler_type": "greedy", "cooldown": 0.1}, False, "cooldown=0.1: expected 0"),
     ],

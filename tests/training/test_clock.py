@@ -206,7 +206,7 @@ def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monke
     again.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-6"))
     assert again.state.global_step == 6
     assert (
-        "The run has reached its limit (max_cpu_minutes=0.5, max_steps=1000) at step 6 and stops."
+        "The run has reached its limit (max_cpu_minutes=0.5, max_steps=1000) at step 6 and ends."
     ) in caplog.messages
 
 

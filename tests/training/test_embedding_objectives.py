@@ -314,7 +314,7 @@ def test_weight_regularization():
     output.loss.backward()
     assert output.loss.item() == 34
     assert torch.equal(matrix.grad, 2 * matrix)
-    with pytest.raises(TmdeError, match="weight_regularization: found no matrix"):
+    with pytest.raises(TmdeError, match="weight_regularization: found no trained matrix"):
         WeightRegularization()([torch.tensor([100.0])])
 
 

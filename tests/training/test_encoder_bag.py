@@ -206,7 +206,7 @@ def test_a_hybrid_trains_its_layers_and_keeps_its_bag(encoder, bag, tmp_path):
             "model.encoder_layers=[0, 7]",
             r"model.encoder_layers: found \[0, 7\], expected numbers from 0 to 1",
         ),
-        ("warm_start.checkpoint=null", "with model.bag_residual, both"),
+        ("warm_start.checkpoint=null", "with model.bag_residual, it needs both"),
         ("model.bag_residual=0", "needs --encoder.* not both"),
         ("model.encoder_layers=[]", r"found \[\], expected numbers"),
         (
@@ -248,7 +248,7 @@ def test_a_hybrid_is_of_one_encoder_and_goes_on_without_it(encoder, bag, tmp_pat
         start_of(load_recipe("adapted", [*start, "model.bag_residual=4"]))
     empty = AutoModel.from_pretrained(tmp_path / "without", bag_residual=4.0)
     assert not empty.token_weights.any()
-    with pytest.raises(ValueError, match="expected input_ids with bag_residual"):
+    with pytest.raises(ValueError, match="expected input_ids, because bag_residual"):
         model.model(inputs_embeds=torch.zeros(1, 2, model.config.hidden_size))
 
 
@@ -256,7 +256,9 @@ def test_a_hybrid_is_of_one_encoder_and_goes_on_without_it(encoder, bag, tmp_pat
 def test_layers_of_other_encoders(kind, tmp_path):
     folder = save_encoder(tmp_path / kind, kind)
     layer = ["objectives.distillation=null", "model.encoder_layers=[0]"]
-    with pytest.raises(RecipeError, match=r"can't leave (T5Encoder|ModernBert)Model layers \[1\]"):
+    with pytest.raises(
+        RecipeError, match=r"can't keep only the (T5Encoder|ModernBert)Model layers \[1\]"
+    ):
         start_of(
             load_recipe("adapted", [layer[0], "model.encoder_layers=[1]"], encoder=str(folder))
         )

@@ -199,7 +199,7 @@ def test_learned_prompts_are_refused(kind):
         num_attention_heads=2,
     )
     model = peft.get_peft_model(tiny_model(seed=1), config)
-    with pytest.raises(TmdeError, match=rf"PeftModel with {kind}.*Use peft\.LoraConfig"):
+    with pytest.raises(TmdeError, match=rf"PeftModel with {kind}.*use peft\.LoraConfig"):
         unwrap_peft(model)
 
 
@@ -208,7 +208,7 @@ def test_a_checkpoint_with_adapters_needs_a_model_with_adapters(encoder, tmp_pat
     merged_copy(model).save_pretrained(tmp_path)
     save_adapters(model, tmp_path)
     bare = adapt_encoder(encoder, languages=LANGUAGES, pivot_languages=["en"])
-    with pytest.raises(TmdeError, match="checkpoint of a run with adapters: resume it with --lora"):
+    with pytest.raises(TmdeError, match="was trained with adapters: resume it with --lora"):
         load_weights(bare, str(tmp_path))
 
 

@@ -121,5 +121,5 @@ def test_layout_of_the_hub(tmp_path, streaming):
 def test_rows_with_labels_are_not_joined(tmp_path):
     train = write_pairs(tmp_path / "train.jsonl", 30, 0)
     options = [*TINY, "max_joined_rows=2", "tokenizer.add_prefix_space=true"]
-    with pytest.raises(ValueError, match="labels are of single rows"):
+    with pytest.raises(ValueError, match="found labels, which belong to single rows"):
         train_recipe(load_recipe("infersent", [f"data.train={train}", *options]), tmp_path / "run")

@@ -65,14 +65,14 @@ def test_the_folder_may_have_the_name_of_the_recipe(place):
     (place / "run").rename(place / "quickstart")
     call = ["train", "quickstart", "metric_for_best_model=bogus", "-o", "quickstart", "--overwrite"]
     result = CliRunner().invoke(app, call, env={"COLUMNS": "300"})
-    assert "no evaluation measures it" in result.stderr
+    assert "this run does not measure it" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["run/first.yaml"], "run/first.yaml: the run would overwrite it"),
-        (["quickstart", "metric_for_best_model=bogus"], "no evaluation measures it"),
+        (["quickstart", "metric_for_best_model=bogus"], "this run does not measure it"),
         (["quickstart", "data.dev={dev: missing.jsonl}"], "missing.jsonl"),
         (["quickstart", "data.eval_task=bogus"], "found task 'bogus'"),
     ],

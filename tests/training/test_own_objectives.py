@@ -95,7 +95,7 @@ def test_a_loss_of_the_working_directory_is_built_with_its_options(module, folde
 @pytest.mark.parametrize(
     ("path", "options", "message"),
     [
-        ("no_module:Loss", "{}", "found no module 'no_module' in .* folder of the module"),
+        ("no_module:Loss", "{}", "found no module 'no_module' in .* the module's folder"),
         ("own_package.no:Loss", "{}", "found no module 'own_package.no' in"),
         ("own_losses:Los", "{}", "own_losses.py has no 'Los'; it has CosineMargin, Plain, Un"),
         ("own_losses:number", "{}", r"found 3, expected a subclass of tmde\..*Objective"),

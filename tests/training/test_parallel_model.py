@@ -300,7 +300,7 @@ def test_losses_on_hidden_tokens_equal_one_text_at_a_time(kind, tokenizer):
             encoder,
             {"a": TranslationLanguageModel()},
             {"token_dropout": 0.2},
-            "token_dropout=0.2 would drop tokens",
+            "token_dropout=0.2 would hide tokens",
         ),
         (bag, {"i": InfoNCE()}, {"token_dropout": 1.5}, r"token_dropout=1.5 must lie in \[0, 1\]"),
     ],

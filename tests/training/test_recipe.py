@@ -209,7 +209,7 @@ def test_one_option_of_an_objective_leaves_the_others():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("data.streaming=true", "with streaming=true, but the documents of a stream"),
+        ("data.streaming=true", "with streaming=true, but a stream's documents"),
         ("data.train={new: a.tsv, new_languages: [it]}", "with data.train.new, but the old rows"),
     ],
 )
@@ -391,12 +391,12 @@ def test_nested_dimensions_are_checked_before_anything_is_read(overrides, messag
         (
             "unsupervised_translation",
             ["data.languages=[de]", "data.pivot_languages=[de]"],
-            r"objectives.back_translation: found languages=\['de'\], expected two or more: name ",
+            r"objectives.back_translation: found languages=\['de'\], expected at least two: list ",
         ),
         (
             "laser_1",
             ["objectives.denoising={}"],
-            "denoising blank_share=0.1 needs a token that hides others, such as <mask>, .*: set "
+            "denoising blank_share=0.1 needs a mask token, .*: set "
             "objectives.denoising.blank_share=0",
         ),
         (
@@ -414,7 +414,7 @@ def test_nested_dimensions_are_checked_before_anything_is_read(overrides, messag
             ["objectives.masked_lm=null", "objectives.causal_lm={}"],
             "objectives.causal_lm: .*: set model.causal=true",
         ),
-        ("mlm", ["token_dropout=0.1"], "token_dropout=0.1 would drop .*: set token_dropout=0"),
+        ("mlm", ["token_dropout=0.1"], "token_dropout=0.1 would hide .*: set token_dropout=0"),
     ],
 )
 def test_losses_are_checked_before_anything_is_read(name, overrides, message, tmp_path):

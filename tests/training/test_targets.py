@@ -408,7 +408,7 @@ def test_targets_that_are_no_list_of_names_are_refused(targets):
 
 def test_replaced_texts_have_no_next_row(spaced_tokenizer):
     rows = as_documents(parsed_rows(8), 4)
-    with pytest.raises(ValueError, match="neighbor_share=0.5.*a text that is replaced"):
+    with pytest.raises(ValueError, match="neighbor_share=0.5.*a replaced text"):
         parallel_batches(
             rows, spaced_tokenizer, ["de", "en"], ["en"], targets=["next"], neighbor_share=0.5
         )

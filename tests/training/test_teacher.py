@@ -279,7 +279,7 @@ def test_a_hub_teacher_is_pinned_to_its_commit(tmp_path, monkeypatch):
             {},
             r"found vectors of d=32, and the model that learns them has d=16; .*model.d_model=32",
         ),
-        ({}, {"max_joined_rows": 2}, "single rows, and found max_joined_rows=2"),
+        ({}, {"max_joined_rows": 2}, "found max_joined_rows=2, which joins rows"),
     ],
 )
 def test_what_cannot_teach_is_refused(options, training, message, taught, tmp_path, monkeypatch):

@@ -110,19 +110,19 @@ FLOATS = pa.list_(pa.float32())
         ),
         (
             {"text": ["a", "b"], "vector": [[1.0, 2.0], [1.0]]},
-            "row 2: found a vector of 1 numbers, expected 2, as in row 1",
+            "row 2: found a vector of length 1, expected 2, as in row 1",
         ),
         (
             {"text": ["a", "b"], "vector": pa.array([[1.0], None], FLOATS)},
-            "row 2: found a vector of 0 numbers, expected 1, as in row 1",
+            "row 2: found a vector of length 0, expected 1, as in row 1",
         ),
         (
             {"text": ["a"], "vector": pa.array([None], FLOATS)},
-            "row 1: found a vector of 0 numbers, expected one number or more",
+            "row 1: found a vector of length 0, expected one number or more",
         ),
         (
             {"text": ["a", "b"], "vector": [[1.0], [float("nan")]]},
-            r"row 2 \('b'\): found a vector with NaN or too large numbers",
+            r"row 2 \('b'\): found a vector with NaN or too large elements",
         ),
         (
             {"text": ["a"], "vector": pa.array([[1.0, None]], FLOATS)},

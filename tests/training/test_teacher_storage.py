@@ -137,5 +137,5 @@ def test_a_process_that_loads_data_opens_the_same_vectors(is_in_memory, read, tm
 
 def test_a_folder_that_cannot_be_written_says_what_to_do(read, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="set token_cache_dir to a folder with room"):
+    with pytest.raises(OSError, match="set token_cache_dir to a folder with free space"):
         read(Numbers(), tmp_path / "file")

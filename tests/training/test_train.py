@@ -183,7 +183,7 @@ def test_without_dev_rows_the_last_weights_are_kept(corpus, tmp_path):
     ("options", "message"),
     [
         ({}, "is not empty"),
-        ({"overwrite": True}, "does not look like a training run; it is not overwritten"),
+        ({"overwrite": True}, "does not look like a training run and was not overwritten"),
         ({"resume": True}, "no complete checkpoint"),
     ],
 )
@@ -215,7 +215,7 @@ def test_a_run_is_refused_unless_it_is_to_be_overwritten(corpus, tmp_path):
     ("override", "message"),
     [
         ("d_model=30", "is not a multiple of"),
-        ("train_max_length=129", "train_max_length=129 is more than the model takes"),
+        ("train_max_length=129", "train_max_length=129 exceeds the model's"),
         ("gradient_accumulation_steps=1000", "micro-batches per process, a step takes 1000"),
         ("eval_pairs=[de-xx]", "eval_pairs: found 'de-xx', expected pairs of the languages"),
         ("metric_for_best_model=bleu", "metric_for_best_model=bleu: no evaluation measures it"),
@@ -284,8 +284,8 @@ def test_no_more_than_a_tenth_of_the_rows_is_held_out(streaming, tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (numbered_rows(1) * 30, "all rows are copies of those held out; give --dev"),
-        (numbered_rows(2), "found 2 rows in all, too few to hold out any; give --dev"),
+        (numbered_rows(1) * 30, "all rows repeat held-out ones; give --dev"),
+        (numbered_rows(2), "found only 2 rows, too few to hold any out; give --dev"),
     ],
 )
 def test_rows_that_cannot_be_split_are_refused(rows, message, tmp_path):
@@ -395,7 +395,7 @@ def test_finished_run_resumes_to_itself(finished, copied_run, corpus):
 def test_a_run_that_saved_only_models_does_not_resume(corpus, tmp_path):
     recipe = tiny_recipe(corpus, "save_only_model=true", "max_steps=2")
     train_recipe(recipe, tmp_path / "run")
-    with pytest.raises(TmdeError, match="checkpoint-2 cannot be resumed: it lacks the state of"):
+    with pytest.raises(TmdeError, match="checkpoint-2 can't be resumed: it lacks the state of"):
         train_recipe(recipe, tmp_path / "run", resume=True)
 
 
@@ -523,7 +523,7 @@ def test_the_command_says_that_a_run_is_complete(complete, corpus):
 
 def test_a_complete_run_without_checkpoints_cannot_be_extended(complete, corpus):
     recipe = tiny_recipe(corpus, "keep_checkpoints=false", "max_steps=6")
-    with pytest.raises(TmdeError, match="its checkpoints were deleted: it cannot go on"):
+    with pytest.raises(TmdeError, match="its checkpoints were deleted, so it can't continue"):
         train_recipe(recipe, complete, resume=True)
 
 

@@ -136,7 +136,7 @@ def test_every_batch_has_anchors_and_positives_first(tokenizer):
 
 def test_triples_are_not_joined(tokenizer):
     rows = translations([{"anchor": "haus", "positive": "house", "negative": None}] * 4)
-    with pytest.raises(ValueError, match="triples do not continue one another"):
+    with pytest.raises(ValueError, match="found triples, which do not form documents"):
         parallel_batches(rows, tokenizer, ("anchor", "positive"), [], max_joined_rows=2)
 
 

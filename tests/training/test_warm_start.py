@@ -455,7 +455,7 @@ def plain_model(small_tokenizer):
 
 
 def test_models_that_a_bag_does_not_fit_are_refused(assert_refused, plain_model):
-    assert_refused(plain_model, "found no bag_residual; set model.bag_residual, or for T-MDE")
+    assert_refused(plain_model, "need model.bag_residual; set it, or for T-MDE")
     narrow = BagModel(BagConfig(vocab_size=330, d_model=16))
     assert_refused(narrow, "d_model=24 and the new model 16; set model.d_model=24")
     small = tiny_model(vocab_size=300, bag_residual=True)

@@ -147,18 +147,19 @@ class ParallelBatches(IterableDataset):
         changes_texts = joins or planner.neighbor_share > 0
         if changes_texts and LABEL in (self.dataset.column_names or ()):
             raise TmdeError(
-                "max_joined_rows, neighbor_share: labels are of single rows, expected 1 and 0"
+                "max_joined_rows, neighbor_share: found labels, which belong to single rows, "
+                "expected 1 and 0"
             )
         if changes_texts and planner.has_triples:
             raise TmdeError(
-                "max_joined_rows, neighbor_share: triples do not continue one another, expected 1 "
-                "and 0"
+                "max_joined_rows, neighbor_share: found triples, which do not form "
+                "documents, expected 1 and 0"
             )
         if planner.unread_targets and planner.neighbor_share:
             raise TmdeError(
                 f"translation targets={planner.unread_targets}: found "
-                f"neighbor_share={planner.neighbor_share}, expected 0, because a text that is "
-                "replaced has no such target"
+                f"neighbor_share={planner.neighbor_share}, expected 0, because a replaced "
+                "text has no such target"
             )
         if joins:
             self._check_blanks()
@@ -168,8 +169,8 @@ class ParallelBatches(IterableDataset):
         joined = self.tokenizer.decode(2 * self.tokenizer.encode("a", add_special_tokens=False))
         if joined != "a a":
             raise TmdeError(
-                f"max_joined_rows={self.planner.max_joined_rows}: the tokenizer makes {joined!r} "
-                "of the texts 'a' and 'a' joined, expected 'a a': train it with "
+                f"max_joined_rows={self.planner.max_joined_rows}: the tokenizer turns the "
+                f"joined texts 'a' and 'a' into {joined!r}, expected 'a a': train it with "
                 "tokenizer.add_prefix_space=true, or set max_joined_rows=1"
             )
 
@@ -232,9 +233,8 @@ class ParallelBatches(IterableDataset):
         neighbor_share = self.planner.neighbor_share
         if neighbor_share and not self.tokens.documented:
             logger.warning_once(
-                f"neighbor_share={neighbor_share} needs to know which rows follow one another "
-                "in a document, and no row has a doc_id: add a column doc_id, or set "
-                "neighbor_share=0"
+                f"neighbor_share={neighbor_share} needs the order of rows in a document, but "
+                "no row has a doc_id: add a column doc_id, or set neighbor_share=0"
             )
         for begin in range(first_chunk * self.buffer_rows, len(order), self.buffer_rows):
             yield self.tokens, order[begin : begin + self.buffer_rows]

@@ -57,8 +57,8 @@ class BackTranslation(Reconstruction):
         """
         if len(config.languages) < 2:
             raise TmdeError(
-                f"objectives.back_translation: found languages={list(config.languages)}, expected "
-                "two or more: name them in data.languages, or remove the objective "
+                f"objectives.back_translation: found languages={list(config.languages)}, "
+                "expected at least two: list them in data.languages, or remove the objective "
                 "(objectives.back_translation=null)"
             )
 

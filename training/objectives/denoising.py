@@ -71,8 +71,8 @@ class Denoising(Reconstruction):
         """
         if self.blank_share and not hasattr(config, "mask_token_id"):
             raise TmdeError(
-                f"denoising blank_share={self.blank_share} needs a token that hides others, such "
-                f"as <mask>, which the architecture {config.model_type!r} does not have: set "
+                f"denoising blank_share={self.blank_share} needs a mask token, which the "
+                f"architecture {config.model_type!r} does not have: set "
                 "objectives.denoising.blank_share=0"
             )
 

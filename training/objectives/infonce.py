@@ -110,8 +110,8 @@ class InfoNCE(EmbeddingObjective):
         width = config.hidden_size
         if self.dims is not None and self.dims[-1] > width:
             raise TmdeError(
-                f"infonce dims: found {self.dims[-1]}, expected at most {width}, the width of the "
-                "model's vectors; leave it out, or train a wider model"
+                f"infonce dims: found {self.dims[-1]}, expected at most {width}, the width of "
+                "the model's vectors; remove it, or train a wider model"
             )
 
     def count(self, sizes: BatchSizes) -> int:
@@ -220,16 +220,16 @@ def _check_dims(dims: Sequence[int]) -> None:
     """
     if not dims:
         raise TmdeError(
-            "infonce dims: found an empty list, expected lengths such as [64, 128, 256]; null "
-            "trains the whole vector alone"
+            "infonce dims: found an empty list, expected lengths such as [64, 128, 256]; "
+            "null trains only the full vector"
         )
     if dims[0] < 1:
         raise TmdeError(f"infonce dims: found {dims[0]}, expected lengths of 1 or more")
     for shorter, longer in itertools.pairwise(dims):
         if longer <= shorter:
             raise TmdeError(
-                f"infonce dims: found {longer} after {shorter} in {list(dims)}, expected each "
-                "length once, in increasing order"
+                f"infonce dims: found {longer} after {shorter} in {list(dims)}, expected "
+                "increasing lengths"
             )
 
 

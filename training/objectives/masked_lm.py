@@ -96,10 +96,7 @@ class CausalLanguageModel(TokenPrediction):
             TmdeError: It is not.
         """
         if not config.causal:
-            raise TmdeError(
-                "objectives.causal_lm: the encoder sees the tokens to predict: "
-                "set model.causal=true"
-            )
+            raise TmdeError("objectives.causal_lm needs a causal encoder: set model.causal=true")
 
     def mask(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig

@@ -72,9 +72,9 @@ def hiding_token(config: PreTrainedConfig) -> int:
     token_id: int | None = getattr(config, "mask_token_id", None)
     if token_id is None:
         raise TmdeError(
-            "Found mask_token_id=None, expected the id of the token that hides others, such as "
-            "<mask>: take a tokenizer that has one, or an objective that hides nothing (with "
-            "denoising, objectives.denoising.blank_share=0)"
+            "Found mask_token_id=None, expected the id of a mask token: use a tokenizer that "
+            "has one, or an objective that hides nothing (with denoising, "
+            "objectives.denoising.blank_share=0)"
         )
     return token_id
 

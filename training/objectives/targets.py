@@ -43,8 +43,8 @@ def target_names(targets: str | Sequence[str]) -> tuple[str, ...]:
     names = (targets,) if isinstance(targets, str) else tuple(targets)
     if not names or len(set(names)) < len(names):
         raise TmdeError(
-            f"translation targets={targets!r}: expected one or more of {', '.join(NAMED_TARGETS)} "
-            "and the names of columns, each once"
+            f"translation targets={targets!r}: expected one or more of "
+            f"{', '.join(NAMED_TARGETS)} and column names, each once"
         )
     return names
 

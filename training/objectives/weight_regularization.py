@@ -53,9 +53,8 @@ class WeightRegularization(Objective):
         matrices = [parameter for parameter in parameters if parameter.dim() >= 2]
         if not matrices:
             raise TmdeError(
-                "objectives.weight_regularization: found no matrix of the encoder that is trained, "
-                "expected some; remove the objective, or train the encoder (freeze, "
-                "encoder_learning_rate)"
+                "objectives.weight_regularization: found no trained matrix in the encoder; "
+                "remove the objective, or train the encoder (freeze, encoder_learning_rate)"
             )
         squares = [matrix.float().square().sum() for matrix in matrices]
         loss = torch.stack(squares).sum()

@@ -81,9 +81,10 @@ class XnliAlignment(Objective):
         """Return the loss, and the distances to translations and to negatives."""
         if self.source_language not in languages:
             raise TmdeError(
-                f"xnli_alignment fits every language to source_language={self.source_language!r}, "
-                f"and a batch of {', '.join(languages)} lacks it: train on rows that have it "
-                f"(data.pivot_languages=[{self.source_language}]), or name another source"
+                "xnli_alignment fits every language to "
+                f"source_language={self.source_language!r}, and a batch of "
+                f"{', '.join(languages)} lacks it: train on rows with it "
+                f"(data.pivot_languages=[{self.source_language}]), or choose another source"
             )
         source = languages.index(self.source_language)
         x = embeddings[source].float().detach()  # (rows, d)

@@ -127,9 +127,8 @@ def check_pyramid(recipe: Recipe) -> None:
                 "model",
                 recipe.name,
                 f"found bottleneck=pyramid with encoder_layers={layers}, expected at least "
-                f"{MIN_PYRAMID_LAYERS} layers: the pyramid's queries attend the output of the "
-                "third layer from the top, which is H^4 with the thesis's six layers, but with "
-                "three only H^1, where words have hardly met their context. Set "
+                f"{MIN_PYRAMID_LAYERS} layers, because the pyramid's queries attend to the "
+                "third layer from the top, which must have seen some context. Set "
                 "model.encoder_layers=6, or model.bottleneck=first",
             )
         )

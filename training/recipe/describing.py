@@ -68,7 +68,7 @@ def _describe_model(model: PreTrainedModel) -> dict[str, Any]:
     config = model.config
     architecture = architecture_of(config)
     if architecture is None:
-        raise RecipeError(f"model: {type(config).__name__} is the configuration of no recipe")
+        raise RecipeError(f"model: {type(config).__name__} can't be described by a recipe")
     options: dict[str, Any] = {"architecture": architecture}
     if architecture == ADAPTED and model.name_or_path:
         options["encoder"] = model.name_or_path
@@ -97,11 +97,11 @@ def _describe_objectives(objectives: Mapping[str, Objective]) -> dict[str, dict[
 def _describe_options(name: str, objective: Objective) -> dict[str, Any]:
     """Return the options of a loss, which its attributes of the same names hold."""
     if type(objective).__module__ == "__main__":
-        raise RecipeError(f"objectives: {name} is of a script; put its class into a module")
+        raise RecipeError(f"objectives: {name} is defined in a script; move its class to a module")
     described = {}
     for option in objective_keys(name):
         if not hasattr(objective, option):
-            raise RecipeError(f"objectives: {name} has no attribute {option!r} with its option")
+            raise RecipeError(f"objectives: {name} has no attribute {option!r} for its option")
         described[option] = _plain(getattr(objective, option))
     return described
 

@@ -130,9 +130,9 @@ def _put_on_encoder(sections: Sections, name: str, encoder: str) -> None:
         sections["tokenizer"] = {}
         sections["warm_start"] = {}
         logger.warning(
-            f"Recipe {name} on {encoder}: the model is that of recipe adapted; sizes, tokenizer "
-            "and warm start are ignored. If learning_rate is high for a pretrained encoder, set "
-            "encoder_learning_rate"
+            f"Recipe {name} on {encoder}: the model comes from recipe adapted; sizes, "
+            "tokenizer and warm start are ignored. If learning_rate is too high for a "
+            "pretrained encoder, set encoder_learning_rate"
         )
     sections["model"]["encoder"] = str(encoder)
 

@@ -160,8 +160,8 @@ def _import_module(name: str, module_name: str) -> ModuleType:
         if not is_missing:  # The module is there, and imports one that is not.
             raise
         raise RecipeError(
-            f"{name}: found no module {module_name!r} in {directory} nor among the installed "
-            "packages; run the command in the folder of the module, or add that to PYTHONPATH"
+            f"{name}: found no module {module_name!r} in {directory} or among the installed "
+            "packages; run the command in the module's folder, or add that to PYTHONPATH"
         ) from error
 
 

@@ -155,18 +155,17 @@ class DataSection(Section):
         self._check_languages()
         if self.train_share is not None and self.streaming:
             raise TmdeError(
-                f"train_share: found {self.train_share} with streaming=true, but the documents of "
-                "a stream are not known before they are read. Give max_rows, or streaming=false"
+                f"train_share: found {self.train_share} with streaming=true, but a stream's "
+                "documents are unknown until they are read. Set max_rows, or streaming=false"
             )
         if self.train_share is not None and self.replay is not None:
             raise TmdeError(
-                f"train_share: found {self.train_share} with data.train.new, but the old rows are "
-                "chosen to fit the new ones. Give max_rows, or smaller files"
+                f"train_share: found {self.train_share} with data.train.new, but the old rows "
+                "are chosen to match the new ones. Set max_rows, or use smaller files"
             )
         if self.replay is not None and self.streaming:
             raise TmdeError(
-                "streaming: found true, but the rows of a stream cannot be replayed in a stated "
-                "share"
+                "streaming: found true, but a stream's rows can't be replayed in a fixed share"
             )
         return self
 

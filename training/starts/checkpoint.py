@@ -78,8 +78,7 @@ def new_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedM
     settings = token_settings(tokenizer)
     if not settings.pop("reads_bos"):
         raise RecipeError(
-            f"tokenizer: that of {tokenizer.name_or_path!r} puts no token before a text; take "
-            "another"
+            f"tokenizer: {tokenizer.name_or_path!r} adds no token before a text; use another"
         )
     settings["vocab_size"] = len(tokenizer)
     settings["mask_token_id"] = tokenizer.mask_token_id
@@ -214,8 +213,8 @@ def check_fit(recipe: Recipe, config: PreTrainedConfig) -> None:
         _check_language_model(build_config(recipe), config)
     if _stays_narrow(recipe, config):
         raise RecipeError(
-            f"d_model={build_config(recipe).d_model}: columns that a bag with "
-            f"d_model={config.d_model} lacks stay zero with embedding_learning_rate=0; set "
+            f"d_model={build_config(recipe).d_model}: with embedding_learning_rate=0, the "
+            f"columns beyond the bag's d_model={config.d_model} stay zero; set "
             f"model.d_model={config.d_model} or embedding_learning_rate=null"
         )
 

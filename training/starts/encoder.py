@@ -74,8 +74,8 @@ def adapt_encoder(
         prompt = stored_settings(local_or_hub(encoder)).default_prompt
     if options.get("bag_residual"):
         raise TmdeError(
-            f"bag_residual={options['bag_residual']}: expected 0, because the model would have no "
-            "bag. `tmde train hybrid` trains an encoder beside one"
+            f"bag_residual={options['bag_residual']}: expected 0, because the model would "
+            "have no bag; `tmde train hybrid` trains an encoder with one"
         )
     make_config = partial(AdaptedConfig, pooling=pooling, **options)
     tokenizer = open_encoder_tokenizer(encoder)
@@ -250,8 +250,9 @@ class FromAdapted(Start):
 
 def _wrong_parts(recipe: Recipe) -> RecipeError:
     return RecipeError(
-        f"Recipe {recipe.name} needs --encoder, such as xlm-roberta-base, or --warm-start with a "
-        "model that has an encoder, not both; with model.bag_residual, both, the latter a bag"
+        f"Recipe {recipe.name} needs --encoder, such as xlm-roberta-base, or --warm-start "
+        "with a model that has an encoder, not both; with model.bag_residual, it needs both, "
+        "and --warm-start must be a bag"
     )
 
 
@@ -260,11 +261,12 @@ def _check_common(recipe: Recipe, has_bag: bool) -> None:
     for name, required in recipe.requirements.items():
         if has_bag and required.decoder:
             raise RecipeError(
-                f"objectives.{name}: expected none with model.bag_residual, which no decoder learns"
+                f"objectives.{name}: expected none with model.bag_residual, which can't train "
+                "a decoder"
             )
     tokenizer_keys = sorted(recipe.tokenizer.settings().keys() - {"path"})
     if tokenizer_keys:
         raise RecipeError(
-            f"tokenizer: found {', '.join(tokenizer_keys)}, but an encoder of the Hub has its "
-            "own; remove it"
+            f"tokenizer: found {', '.join(tokenizer_keys)}, but an encoder from the Hub has "
+            "its own; remove it"
         )

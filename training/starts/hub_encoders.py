@@ -79,8 +79,8 @@ def _load_encoder(name: str) -> PreTrainedModel:
     config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     if architecture_of(config) is not None:
         raise TmdeError(
-            f"found a model of this package ({config.model_type!r}); to train it further, give it "
-            "as --warm-start to its own recipe"
+            f"found a model of this package ({config.model_type!r}); to train it further, "
+            "pass it to its own recipe with --warm-start"
         )
     AdaptedConfig(encoder_config=config)
     model_class = encoder_class(config)
@@ -94,7 +94,7 @@ def _load_encoder(name: str) -> PreTrainedModel:
     missing = sorted(loading["missing_keys"])
     if missing:
         raise TmdeError(
-            f"its weights lack {len(missing)} of a {model_class.__name__}, such as {missing[0]}"
+            f"{len(missing)} weights of a {model_class.__name__} are missing, such as {missing[0]}"
         )
     return model.eval()
 
@@ -120,11 +120,11 @@ def _check_outputs(encoder: PreTrainedModel) -> None:
     hidden = encoder(input_ids=batch, attention_mask=mask).last_hidden_state
     padded, changed = hidden[:, :length]  # (length, width) each
     if torch.equal(padded[:-1], changed[:-1]):
-        raise TmdeError(f"{type(encoder).__name__} reads from left to right, as decoders do")
+        raise TmdeError(f"{type(encoder).__name__} reads from left to right, like a decoder")
     share = float((padded - alone).abs().max() / alone.abs().max())
     if not share <= PADDING_TOLERANCE:  # NaN is refused as well
         raise TmdeError(
-            f"its outputs depend on padding: masked tokens behind a text change them by {share:.1e}"
+            f"its outputs depend on padding: masked tokens after a text change them by {share:.1e}"
         )
 
 
@@ -142,9 +142,7 @@ def open_encoder_tokenizer(path: str | os.PathLike) -> PreTrainedTokenizerBase:
         name = str(path) if Path(path).is_dir() else local_or_hub(path)
         tokenizer = load_tokenizer(name, trust_remote_code=False)
         if tokenizer.pad_token_id is None:
-            raise TmdeError(
-                "its tokenizer has no pad_token, with which texts are padded to batches"
-            )
+            raise TmdeError("its tokenizer has no pad_token")
         text_bounds(tokenizer)
     return tokenizer
 
@@ -179,7 +177,8 @@ def keep_layers(encoder: PreTrainedModel, layers: Sequence[int]) -> None:
         new_encoder.load_state_dict(encoder.state_dict())
     except RuntimeError as error:
         raise RecipeError(
-            f"model.encoder_layers: can't leave {model_class.__name__} layers {list(layers)}"
+            f"model.encoder_layers: can't keep only the {model_class.__name__} layers "
+            f"{list(layers)}"
         ) from error
 
 

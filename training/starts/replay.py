@@ -182,9 +182,10 @@ def _check_new_rows(rows: Dataset, languages: _LanguageSides) -> None:
         expected = set(languages.old) if language in languages.pivots else languages.pivots
         if not partners & expected:
             raise TmdeError(
-                f"{language}: found it in rows with {', '.join(sorted(partners)) or 'nothing'}, "
-                f"expected rows that pair it with {' or '.join(sorted(expected))}; or make it a "
-                "pivot (--pivot)"
+                f"{language}: found it in rows with "
+                f"{', '.join(sorted(partners)) or 'nothing'}, expected rows that pair it with "
+                f"{' or '.join(sorted(expected))}; add such rows, or make it a pivot "
+                "(--pivot)"
             )
 
 
@@ -264,8 +265,8 @@ def _hold_out(
     if not held or not len(new_rest):
         raise TmdeError(
             f"dev_rows={number}: found {len(new_rows):,} rows with a new language and "
-            f"{len(old_rows):,} to replay, which are too few to hold any out that share no text "
-            "with the rest; give --dev"
+            f"{len(old_rows):,} to replay, too few to hold any out without sharing text with "
+            "the rest; give --dev"
         )
     return _HeldOut(new_rest, old_rest, concatenate_datasets(held))
 

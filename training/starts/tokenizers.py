@@ -117,9 +117,10 @@ def check_reads_new_languages(
         if share > MOST_UNKNOWN:
             raise RecipeError(
                 f"{language}: the tokenizer of {recipe.warm_start.checkpoint} does not know "
-                f"{share:.0%} of the characters of these texts, expected {MOST_UNKNOWN:.0%} at "
-                f"most. Add {language} to `default`, whose tokenizer gets new tokens (without "
-                "--new-tokens 0), or take an encoder of the Hub that knows it"
+                f"{share:.0%} of the characters in these texts, expected at most "
+                f"{MOST_UNKNOWN:.0%}. Add {language} to `default`, whose tokenizer gets new "
+                "tokens (without --new-tokens 0), or use an encoder from the Hub that knows "
+                "it"
             )
 
 

@@ -102,9 +102,9 @@ def map_vocabulary(
     are_unigram = is_plain_unigram(new) and is_plain_unigram(old)
     if new_ids != old_ids and not (are_byte_level or are_unigram):
         raise TmdeError(
-            f"The vocabularies of {new.name_or_path!r} and of the checkpoint {old.name_or_path!r} "
-            "differ, which works between byte-level BPE or Unigram tokenizers only; take the "
-            "checkpoint's tokenizer (tokenizer.path in a recipe)"
+            f"The vocabularies of {new.name_or_path!r} and of the checkpoint "
+            f"{old.name_or_path!r} differ, which only works between byte-level BPE or Unigram "
+            "tokenizers; use the checkpoint's tokenizer (tokenizer.path in a recipe)"
         )
     added_tokens = {token.content for token in new.added_tokens_decoder.values()}
     lowers_case = are_byte_level and new_ids != old_ids and _lowers_case(old)
@@ -146,7 +146,7 @@ def check_ids(tokenizer: PreTrainedTokenizerBase, size: int, owner: str) -> None
     if largest_id >= size:
         raise RecipeError(
             f"{owner}: its tokenizer has the id {largest_id}, but the model has {size} "
-            "embeddings; expected the tokenizer that the model was made with"
+            "embeddings; expected the model's own tokenizer"
         )
 
 

@@ -228,9 +228,8 @@ def _check_direct_path(model: PreTrainedModel, source: _Source, has_direct_path:
     has_weights = hasattr(source.model.base_model, TOKEN_WEIGHTS)
     if has_direct_path and has_weights and not model.config.bag_residual:
         raise TmdeError(
-            f"Warm start from {source.checkpoint}: its token weights need the direct path, found "
-            "no bag_residual; set model.bag_residual, or for T-MDE warm_start.direct_path=false "
-            "(tables alone)"
+            f"Warm start from {source.checkpoint}: its token weights need model.bag_residual; "
+            "set it, or for T-MDE warm_start.direct_path=false (embedding tables only)"
         )
 
 
@@ -242,8 +241,9 @@ def _check_width(model: PreTrainedModel, source: _Source) -> None:
     is_aligned = model.config.model_type == AlignedConfig.model_type
     key = "model.encoder_config.d_model" if is_aligned else "model.d_model"
     raise TmdeError(
-        f"Warm start from {source.checkpoint}: it has d_model={source_width} and the new model "
-        f"{width}; set {key}={source_width} (only a warm start from a bag may change it)"
+        f"Warm start from {source.checkpoint}: it has d_model={source_width} and the new "
+        f"model {width}; set {key}={source_width} (only a warm start from a bag can change "
+        "it)"
     )
 
 

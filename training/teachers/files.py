@@ -109,8 +109,8 @@ def read_vector_table(path: Path, place: str | None = None) -> VectorTable:
     if invalid_row is not None:
         raise TmdeError(
             f"{place}, row {invalid_row + 1} ({_shown(texts[invalid_row])}): found a vector "
-            "with NaN or too large numbers, expected numbers between -65504 and 65504; leave the "
-            "row out"
+            "with NaN or too large elements, expected elements between -65504 and 65504; "
+            "remove the row"
         )
     return VectorTable(_index(texts, vectors, place), vectors)
 
@@ -122,8 +122,7 @@ def _read_texts(column: pa.ChunkedArray, place: str) -> list[str]:
     for number, text in enumerate(texts, start=1):
         if not text:
             raise TmdeError(
-                f"{place}, row {number}: found {text!r} as its text, expected a text; leave "
-                "the row out"
+                f"{place}, row {number}: found {text!r}, expected a text; remove the row"
             )
     return texts
 
@@ -146,7 +145,7 @@ def _read_vectors(column: pa.ChunkedArray, place: str) -> np.ndarray:
         row = int(has_other_length.argmax())
         expected = f"{width}, as in row 1" if width else "one number or more"
         raise TmdeError(
-            f"{place}, row {row + 1}: found a vector of {lengths[row]} numbers, expected {expected}"
+            f"{place}, row {row + 1}: found a vector of length {lengths[row]}, expected {expected}"
         )
     blocks = []
     for chunk in column.chunks:
@@ -165,7 +164,7 @@ def _index(texts: list[str], vectors: np.ndarray, place: str) -> dict[str, int]:
         if first_row != row and not np.array_equal(vectors[first_row], vectors[row]):
             raise TmdeError(
                 f"{place}: found different vectors of {_shown(text)} in rows {first_row + 1} "
-                f"and {row + 1}, expected one; leave one of the rows out"
+                f"and {row + 1}, expected one; remove one of the rows"
             )
     return row_of
 

@@ -125,16 +125,16 @@ class ModelTeacher:
                     f", give {KEY}=[{self.version.name}], which is projected to d={self.width}"
                 )
             raise TmdeError(
-                f"{KEY}={self.version.name}: found vectors of d={width}, and the model that learns "
-                f"them has d={self.width}; {advice}, or take another teacher"
+                f"{KEY}={self.version.name}: found vectors of d={width}, and the model that "
+                f"learns them has d={self.width}; {advice}, or use another teacher"
             )
         row = first_invalid_row(vectors)
         if row is not None:
             text = texts[row][:SHOWN_CHARACTERS]
             raise TmdeError(
                 f"{KEY}={self.version.name}: found a vector of {text!r} with NaN or too large "
-                "numbers, expected numbers between -65504 and 65504; leave the row out, or take "
-                "another teacher"
+                "elements, expected elements between -65504 and 65504; remove the row, or "
+                "use another teacher"
             )
 
     def is_truncated(self, texts: list[str]) -> np.ndarray:

@@ -110,9 +110,9 @@ class Teachers:
     ):
         if args.max_joined_rows > 1:
             raise TmdeError(
-                "objectives.distillation: the teacher's vectors are of single rows, and found "
-                f"max_joined_rows={args.max_joined_rows}, which puts texts together that it has "
-                "not read: set training.max_joined_rows=1"
+                f"objectives.distillation: found max_joined_rows={args.max_joined_rows}, "
+                "which joins rows, but the teacher's vectors belong to single rows: set "
+                "training.max_joined_rows=1"
             )
         self.versions = versions
         self.names = names_of(versions)
@@ -178,9 +178,9 @@ class Teachers:
         """
         if not isinstance(rows, datasets.Dataset):
             raise TmdeError(
-                f"{KEY}={self.names}: found a stream, expected rows that are read whole, because a "
-                "teacher reads them before the run: set data.streaming=false (data.max_rows leaves "
-                "rows out)"
+                f"{KEY}={self.names}: found a stream, expected a Dataset, because a teacher "
+                "reads all rows before the run: set data.streaming=false (data.max_rows "
+                "limits the rows)"
             )
         parts = self._read_all(rows)
         widths = [_width(part, "vector") for part in parts]
@@ -323,8 +323,8 @@ class Teachers:
         example = next(iter(self.files[0].table.row_of))
         return TmdeError(
             f"{KEY}={names}: found no text of the training data in {languages} "
-            f"({KEY}_languages); expected its texts as they stand there, and the file has, for "
-            f"example, {example!r}"
+            f"({KEY}_languages), expected exactly the same texts; the file has, for example, "
+            f"{example!r}"
         )
 
     def warn(self, truncated: int, unread: int) -> None:
@@ -333,9 +333,7 @@ class Teachers:
             return
         teachers = "The teacher" if len(self.versions) == 1 else "The teachers"
         if truncated:
-            logger.warning_once(
-                f"{teachers} {self.names}: some rows were longer than a teacher takes"
-            )
+            logger.warning_once(f"{teachers} {self.names}: some rows were truncated for a teacher")
         if unread:
             logger.warning_once(f"{teachers} {self.names}: some rows are not read")
 

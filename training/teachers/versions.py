@@ -107,8 +107,8 @@ def _files_of_model(folder: Path) -> list[Path]:
     # Without modules, sentence-transformers takes the mean of an encoder's outputs.
     if not modules.is_file() and not (folder / "config.json").is_file():
         raise TmdeError(
-            f"{KEY}={folder}: found no modules.json and no config.json, expected the folder of an "
-            "encoder"
+            f"{KEY}={folder}: found no modules.json and no config.json, expected an encoder's "
+            "folder"
         )
     folders = {folder}
     if modules.is_file():
@@ -151,7 +151,7 @@ def pin_versions(objective: Distillation, run_folder: Path) -> tuple[TeacherVers
     if len(recorded_versions) != len(objective.teachers):
         raise TmdeError(
             f"{KEY}: found {len(objective.teachers)} teachers, but the run started with "
-            f"{len(recorded_versions)} ({record}): name those, or start a new run, in another "
+            f"{len(recorded_versions)} ({record}): use those, or start a new run, in another "
             "folder or with --overwrite"
         )
     names_and_revisions = zip(objective.teachers, objective.revisions, strict=True)

@@ -196,9 +196,9 @@ def test_other_measures_take_directions(name):
             {"precision": "ubinary"},
             None,
             "embeddings1: found uint8 vectors of width 4, but the model's width is 32; give "
-            "precision='ubinary' for packed signs, or precision='uint8' for vectors that",
+            "precision='ubinary' for packed bits, or precision='uint8' for vectors",
         ),
-        ({"precision": "int8", "truncate_dim": 8}, None, "found int8 vectors of 8 numbers"),
+        ({"precision": "int8", "truncate_dim": 8}, None, "found int8 vectors of width 8"),
         ({"precision": "int8"}, "ubinary", "found 'ubinary', expected 'int8' or 'binary'"),
         ({"precision": "int8"}, "int4", "precision: found 'int4', expected one of"),
     ],

@@ -177,11 +177,11 @@ def embed_file(
         truncate_dim: Keep only the first `truncate_dim` elements of each vector.
         precision: The type of the stored elements, see `DocumentEmbedder.encode`.
         resume: Continue an interrupted run from its finished shards.
-        shard_size: The number of documents per shard, which are in memory at once.
-        overwrite: Replace an existing output, and delete the shards of another run.
+        shard_size: The number of documents per shard and in memory.
+        overwrite: Replace an existing output and the shards of another run.
         bad_rows: `"report"` skips and reports unreadable rows; `"raise"` stops at the first one.
-            Default: `"report"` for .parquet and `"raise"` for .npy, where only the position links a
-            vector to its document.
+            Default: `"raise"` for .npy, where only the position links a vector to its document, and
+            `"report"` for .parquet.
 
     Raises:
         TmdeError: An argument, the model or a file can't be used.

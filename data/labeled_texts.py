@@ -112,9 +112,9 @@ def load_mldoc(
     MLDoc is licensed, so there is no default source.
 
     Args:
-        source: A folder with the files that MLDoc's `generate_documents.py` writes, such as
-            `mldoc.de.train.1000` (`label<TAB>text` per line). Or a (private) Hub dataset or a
-            folder laid out like one, with a config per language and the columns `label` and `text`.
+        source: A folder with files from MLDoc's `generate_documents.py`, such as
+            `mldoc.de.train.1000` (`label<TAB>text` per line). Or a Hub dataset or a folder laid out
+            like one, with a config per language and the columns `label` and `text`.
         language: The language code, such as `de`.
         split: `train.1000` (or `train`), `train.2000`, `train.5000`, `train.10000`, `dev` or
             `test`. In a Hub dataset: `train`, `train_2k`, `train_5k`, `train_10k`, `dev` or

@@ -44,10 +44,10 @@ class CorpusReport:
         rows: The number of rows read.
         kept: The number of rows returned.
         empty_texts: The number of empty or blank texts in the requested languages, which became
-            None. Empty table cells and empty lines of Moses files do not count.
+            None. Empty table cells and Moses lines do not count.
         dropped_rows: The number of bad rows: unreadable, or with fewer than two nonempty texts.
-        other_rows: The number of rows skipped because they have fewer than two of the requested
-            languages, in a source with more languages.
+        other_rows: The number of rows skipped for lack of two requested languages, in a source with
+            more languages.
         first_examples: The first few bad rows, with the value found and expected.
         reasons: The number of dropped rows by reason.
     """

@@ -91,9 +91,8 @@ class RowCleaner:
 
     Every text is checked by itself, then every two texts of a row. If two do not match, the text
     that matches the fewest others is removed, until all match. A row needs two texts. Duplicates
-    are rows that repeat earlier ones, ignoring case and punctuation.
-
-    A cleaner remembers all rows: about 100 bytes per language pair of a row.
+    are rows that repeat earlier ones, ignoring case and punctuation. A cleaner remembers all rows:
+    about 100 bytes per language pair of a row.
 
     Args:
         embedder: The model whose cosines separate translations from other texts.

@@ -101,14 +101,14 @@ def align_files(
 
     Args:
         a: A file or folder of documents in one language: text (one document per line), CSV, TSV,
-            JSONL or parquet, or a folder of texts; `-` is stdin.
+            JSONL or parquet; `-` is stdin.
         b: The same in the other language.
-        output: The .tsv file for the document pairs, best first. Existing files are replaced.
-        rows: The file for the aligned sentences, .jsonl or .tmx. Requires both languages.
+        output: The .tsv file for the document pairs, best first.
+        rows: The .jsonl or .tmx file for the aligned sentences. Requires both languages.
         unpaired: The .tsv or .jsonl file for unpaired documents and, with `rows`, for sentences
-            that are unaligned, improbable or below `min_score`.
-        identical: The .tsv or .jsonl file for documents and, with `rows`, sentences with the same
-            text on both sides.
+            without a good partner.
+        identical: The .tsv or .jsonl file for documents and, with `rows`, sentences that are the
+            same on both sides.
         model: A folder, a Hub id or a packaged model's name.
         loading: Arguments for `DocumentEmbedder.from_pretrained`. Default: documents are embedded
             sentence by sentence (`long_documents`).
@@ -120,12 +120,11 @@ def align_files(
         k: The number of neighbors of a margin.
         threshold: The lowest score of a pair, unless URLs match; None for no limit.
         min_distinctness: The lowest distinctness of such a pair, from 0 to 1, see
-            [`~tmde.documents.distinct_pairs`]. 0.25 suits pages and articles of which many have no
-            translation.
-        lawdr_rank: Embed with LAWDR and remove this many directions; `auto` removes as many as hide
-            the language. Requires both languages.
-        pairs: A file of known pairs: the `output` of an earlier run, or two ids separated by a tab.
-            Only their sentences are aligned.
+            [`~tmde.documents.distinct_pairs`]. 0.25 suits pages of which many have no translation.
+        lawdr_rank: Embed with LAWDR and remove this many directions, or `auto`. Requires both
+            languages.
+        pairs: A file of known pairs, in the form of `output` or as two ids separated by a tab. Only
+            their sentences are aligned.
         reference: A file of correct pairs in the same form, to compare with.
         paragraphs: Align lines instead of sentences.
         min_score: The lowest score of a sentence pair, from 0 (unrelated) to 1; None for no limit.

@@ -129,7 +129,7 @@ def clean_files(
     Args:
         sources: Files, folders or Hub datasets, as `load_parallel` reads them.
         output: The file for kept rows: .tmx, .jsonl, .parquet or .tsv, or a catalog in the format
-            of the source; replaced if it exists. None with `report_only`.
+            of the source. None with `report_only`.
         removed: The .jsonl file for removed rows, with reasons and scores.
         model: A folder, a Hub id or a packaged model's name.
         loading: Arguments for `DocumentEmbedder.from_pretrained`.

@@ -118,10 +118,9 @@ def dedupe_files(
 
     Args:
         documents: A file or folder of documents: text (one document per line), CSV, TSV, JSONL or
-            parquet, or a folder of texts; `-` is stdin.
-        output: The file for kept documents with all their columns, .jsonl; or a .tmx with the texts
-            of two or more `columns`. From TMX to TMX, kept units are byte-identical. Existing files
-            are replaced.
+            parquet; `-` is stdin.
+        output: The .jsonl file for kept documents with all their columns, or a .tmx with the texts
+            of two or more `columns`. From TMX to TMX, kept units are byte-identical.
         groups: The .jsonl file for the groups of duplicates.
         columns: The columns of a table of pairs, by language: `{"en": "source", "de": "target"}`. A
             row is removed if all its texts repeat those of an earlier row. None uses all languages

@@ -114,7 +114,7 @@ def mine_files(
         loading: Arguments for `DocumentEmbedder.from_pretrained`.
         language_a: The language code of A.
         language_b: The language code of B.
-        vectors_a: The vectors of A from `tmde embed`, .npy, (n, d), to use instead of embedding A.
+        vectors_a: The vectors of A from `tmde embed`, .npy, (n, d), instead of embedding A.
         vectors_b: The vectors of B, (m, d).
         precision: The type of the vectors, including those in files.
         truncate_dim: Use only the first `truncate_dim` elements of each vector.

@@ -138,14 +138,12 @@ class DocumentIndex:
     """A search index of documents, stored in a LanceDB table.
 
     Every write is one commit: it is on disk when the method returns, and a killed process leaves
-    all of it or nothing. One process writes at a time. Any number of processes can read, each the
-    version it opened.
+    all of it or nothing. One process writes at a time; any number can read, each the version it
+    opened.
 
     Search is exact up to 20,000 documents and approximate beyond, with an inverted file (IVF) tuned
-    to find 98.5 % of the 10 nearest documents; `recall` is the share reached.
-
-    A document has one vector per passage: a section, or a part of a long one
-    ([`~tmde.documents.passages`]). Its nearest passage decides its score.
+    to find 98.5 % of the 10 nearest documents. A document has one vector per passage: a section, or
+    a part of a long one ([`~tmde.documents.passages`]). Its nearest passage decides its score.
 
     Example:
         ```python
@@ -444,8 +442,8 @@ class DocumentIndex:
     ) -> Changes:
         """Add or replace n documents in one commit.
 
-        Documents whose id, text and metadata are unchanged are skipped, and unchanged texts are not
-        embedded again. With `vectors`, every document is written.
+        Without `vectors`, unchanged documents are skipped, and unchanged texts are not embedded
+        again.
 
         Args:
             ids: n distinct strings.
@@ -453,15 +451,15 @@ class DocumentIndex:
             metadata: n mappings. Each name becomes a typed column: string, integer, float, bool, or
                 a list of one of those; integers widen to floats. Mappings are stored as JSON, other
                 values as strings; NaN, NaT and infinity count as missing. The field `language` (a
-                code) helps split snippets into sentences.
+                code) helps split snippets.
             vectors: (n, d), or (n, `truncate_dim`), not necessarily normalized. None embeds the
                 texts.
             language: One language code, or n, if the embedder needs them or splits sentences.
 
         Raises:
-            TmdeError: Ids are not distinct strings, a text is empty, the numbers of ids, texts,
-                metadata or languages differ, a metadata field changes its type, vectors are not
-                finite or not (n, d), or another process is writing.
+            TmdeError: Ids are not distinct strings, a text is empty, lengths differ, a metadata
+                field changes its type, vectors are not finite or not (n, d), or another process is
+                writing.
         """
         ids = _checked_ids(ids)
         if isinstance(texts, str):
@@ -706,13 +704,12 @@ class DocumentIndex:
         Args:
             query: One text, several texts, one vector (d,), or vectors (q, d).
             k: The number of documents to return.
-            filter: The metadata a document must have: a value by name, or several values of which
-                one must match. A list matches by any of its elements; None matches documents
-                without a value. Numbers match their decimal form.
+            filter: The metadata a document must have: by name, a value, or several of which one
+                must match. A list matches by any of its elements; None matches documents without a
+                value. Numbers match their decimal form.
             exact: Whether to scan all vectors of a large index.
-            snippet_width: The length of a snippet in characters, 0 for none. To choose it, the
-                first 256 sentences of every hit are embedded. For a query vector, it is the start
-                of the document.
+            snippet_width: The length of a snippet in characters, 0 for none. The best of a hit's
+                first 256 sentences is chosen; for a query vector, the document's start.
             language: The language code of the queries, if the embedder needs it.
             mode: `"meaning"` compares vectors, across languages. `"words"` compares words (BM25),
                 ignoring case and accents, without an embedder. `"both"` combines them (hybrid
@@ -727,8 +724,8 @@ class DocumentIndex:
 
         Raises:
             TmdeError: The query is empty, `k` is below 1, the mode is unknown or needs a text, a
-                filter names an unknown field, `where` is invalid, or vectors have another width. In
-                modes with words, also as for `index_words`.
+                filter or `where` is invalid, or vectors have another width. In modes with words,
+                also as for `index_words`.
         """
         if isinstance(query, torch.Tensor):
             query = query.cpu().numpy()

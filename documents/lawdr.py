@@ -54,8 +54,8 @@ class Lawdr:
     Args:
         embedder: A `DocumentEmbedder`, or any object with `encode(list of n str) -> (n, d)`.
         rank: The number of directions to remove, for all languages or by language. `"auto"` takes
-            the smallest of 0, 1, 2, 4, 8 ... that hides the language (section 10.1; see
-            `LanguageDebiaser`). It needs at least two languages with 100 sentences each.
+            the smallest of 0, 1, 2, 4, 8 ... that hides the language (section 10.1), for at least
+            two languages with 100 sentences each.
         density: A `SentenceDensity` whose settings apply to every language; None for a plain mean.
         debias: Whether to remove directions.
 

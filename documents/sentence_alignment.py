@@ -68,22 +68,19 @@ def align_sentences(
     width: int = 20,
     means: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> list[Bead]:
-    """Align the sentences of two documents, keeping their order.
+    """Align the sentences of two documents, keeping their order, at the lowest total cost.
 
-    The alignment has the lowest total cost. Costs follow vecalign (Thompson and Koehn, 2019,
-    section 3.2): a bead of a and b sentences costs (a + b) / 2 (1 - cos(x, y)), divided by the
-    distances of x and y to sentences of the other document, so that a text near to everything gains
-    nothing.
+    Costs follow vecalign (Thompson and Koehn, 2019, section 3.2): a bead of a and b sentences costs
+    (a + b) / 2 (1 - cos(x, y)), divided by the distances of x and y to sentences of the other
+    document, so that a text near to everything gains nothing.
 
     Differences from vecalign: the factor is (a + b) / 2 instead of a b; distances to the other
     document use all its sentences and some near ones (see [`~tmde.documents.beads.BeadCosts`])
-    instead of random ones; the vector of several sentences is the sum of their vectors; and the
-    mean of both documents is first subtracted from all vectors, because many encoders' vectors lie
-    in a narrow cone.
+    instead of random ones; several sentences have the sum of their vectors; and the mean of both
+    documents is first subtracted from all vectors.
 
-    Above 300 sentences, the path is searched near that of a coarser pass over pairs of neighboring
-    vectors. Time and memory then grow with n + m, unless long parts of a document have no
-    counterpart.
+    Above 300 sentences, the path is searched near that of a coarser pass, in time and memory that
+    grow with n + m, unless long parts of a document have no counterpart.
 
     Args:
         first: The vectors of the n sentences, (n, d). n may be 0.

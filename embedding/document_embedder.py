@@ -270,8 +270,8 @@ class DocumentEmbedder(SentenceTransformer):
                 `encode_document` use "query" and "document". Default: `prompt` for both; for
                 documents, a prompt named "passage" or "corpus" if there is one.
             later_modules: The sentence-transformers modules after the encoder: a Pooling, possibly
-                followed by others such as Dense and Normalize. `pooling` replaces the first of
-                them. Default: the pooling alone.
+                followed by others. `pooling` replaces the first of them. Default: the pooling
+                alone.
 
         Raises:
             TmdeError: The model is a name (use `from_pretrained`), there is no tokenizer, the
@@ -389,8 +389,8 @@ class DocumentEmbedder(SentenceTransformer):
     ) -> DocumentEmbedder:
         """Load a model with its tokenizer and modules from a folder or the Hub.
 
-        Vectors match those of `SentenceTransformer`: modules and settings come from `modules.json`
-        and the files beside it. Unsupported ones raise an error.
+        Vectors match those of `SentenceTransformer`; unsupported modules and settings raise an
+        error.
 
         Args:
             path_or_hub_id: A folder, a Hub id, or the name of a packaged model, `"default"` or
@@ -401,10 +401,10 @@ class DocumentEmbedder(SentenceTransformer):
             device: The device, such as "cuda". Default: an accelerator if there is one, otherwise
                 the CPU. With `device_map`, the model stays where that places it.
             dtype: The type of the weights, such as `"bfloat16"`. Default: that of the checkpoint;
-                for `"accurate"` on a CPU with bfloat16 instructions, bfloat16, which is about three
-                times as fast. Vectors are float32 either way.
+                for `"accurate"` on a CPU with bfloat16 instructions, bfloat16, which is three times
+                as fast. Vectors are float32 either way.
             compile: Compile the model with `torch.compile`. The first batch then takes up to a
-                minute, and a CPU needs a C++ compiler. A bag gets no faster.
+                minute, and a CPU needs a C++ compiler.
             trust_remote_code: Run code from the model's repository.
             revision: The branch, tag or commit on the Hub.
             token: The Hub token for a private repository.
@@ -1175,11 +1175,9 @@ class DocumentEmbedder(SentenceTransformer):
         """Save model, tokenizer, modules and prompts in a folder.
 
         `DocumentEmbedder`, `SentenceTransformer` and `AutoModel` open the folder and compute the
-        same vectors. A `max_seq_length` below the tokenizer's limit is stored in the tokenizer.
-        Settings for long documents are not stored: pass them to `from_pretrained` again.
-
-        A loaded model's card is copied with its license. After `SentenceTransformerTrainer`,
-        sentence-transformers writes a new card with that license.
+        same vectors. Settings for long documents are not stored: pass them to `from_pretrained`
+        again. A loaded model's card is copied with its license; after `SentenceTransformerTrainer`,
+        a new card keeps the license.
 
         Args:
             path: The folder. Files of an earlier save are replaced.

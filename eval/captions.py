@@ -74,11 +74,10 @@ def evaluate_captions(
         progress: A function called with a line of text before each epoch.
 
     Returns:
-        Two cells, from `captions` to `images` and back. `value` is recall at 1. `ids` are image
-        ids, because the captions of an image are resampled together. `extra` contains
-        `recall_at_5`, `recall_at_10`, `median_rank` (of a fold, rounded down, averaged over folds
-        and seeds), `dev` (the mean of the six recalls on dev), `size` (queries), `candidates` (in
-        the largest fold) and `images_left_out`.
+        Two cells, from `captions` to `images` and back. `value` is recall at 1, and `ids` are image
+        ids. `extra` contains `recall_at_5`, `recall_at_10`, `median_rank` (of a fold, rounded down,
+        averaged over folds and seeds), `dev` (the mean of the six recalls on dev), `size`
+        (queries), `candidates` (in the largest fold) and `images_left_out`.
 
     Raises:
         TmdeError: A vector is not finite.

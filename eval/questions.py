@@ -41,10 +41,9 @@ def evaluate_questions(
 
     Returns:
         One cell per pair of question and paragraph language that has a question with its paragraph
-        and a second paragraph. `value` is precision at 1. `ids` are paragraph ids, because the
-        questions about a paragraph are resampled together. `extra` contains `mrr`, `recall_at_10`,
-        `size` (questions), `candidates` and `unanswered` (questions whose paragraph the other
-        language lacks).
+        and a second paragraph. `value` is precision at 1, and `ids` are paragraph ids. `extra`
+        contains `mrr`, `recall_at_10`, `size` (questions), `candidates` and `unanswered` (questions
+        whose paragraph the other language lacks).
 
     Raises:
         TaskError: No language pair has such a question.

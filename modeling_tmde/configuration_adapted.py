@@ -33,8 +33,8 @@ _ENCODER_SIZES = (
 class AdaptedConfig(EmbedderConfig):
     r"""Configuration of [`AdaptedModel`] and [`AdaptedForConditionalGeneration`].
 
-    Width, vocabulary and depth (`d_model`, `hidden_size`, `vocab_size`, `num_hidden_layers`,
-    `num_attention_heads`) come from the encoder. Setting one changes `encoder_config`.
+    Width, vocabulary and depth come from the encoder: setting one, such as `d_model`, changes
+    `encoder_config`.
 
     Args:
         encoder_config: The configuration of any text encoder of transformers, or a dictionary with
@@ -51,8 +51,7 @@ class AdaptedConfig(EmbedderConfig):
         reads_bos: Whether the encoder's tokenizer starts every text with `bos_token_id`. If not
             (T5), only the decoder's texts start with it.
         bag_residual: The length of a bag of the text's tokens ([`BagModel`]) that is added to P; 0
-            for none. The bag is not trained and, in training mode, not added: otherwise the layers
-            learn to correct it.
+            for none. The bag is not trained, and not added in training mode.
         sublinear_counts: Whether a token that occurs n times counts sqrt(n) times in that bag.
         decoder_layers: The number of layers of the translation decoder.
         decoder_attention_heads: The number of attention heads of the decoder. Default: heads of 64
@@ -63,8 +62,7 @@ class AdaptedConfig(EmbedderConfig):
         attention_dropout: The dropout rate of the decoder's attention probabilities.
         activation_function: The decoder's activation, by its name in transformers.
         max_position_embeddings: The longest text in tokens, including special tokens. Default: the
-            encoder's positions without the prompt's (XLM-R has 514 but counts from 2: 512), or 2048
-            if the encoder has no limit.
+            encoder's positions without the prompt's, or 2048 if the encoder has no limit.
         share_embeddings: Whether encoder input, decoder input and decoder output share one table.
             Default: if the encoder's table is as wide as its outputs.
         decoder_embedding_scale: The factor applied to the decoder's input table. Default:

@@ -18,9 +18,9 @@ CONVOLUTIONAL_POOLINGS = ("max", "mean")
 class LaserConfig(EmbedderConfig):
     r"""Configuration of [`LaserModel`] and [`LaserForConditionalGeneration`].
 
-    The defaults are LASER_6 of Li (2021, table 4.1), 223.1 M parameters. `encoder_layers=1`
+    The defaults are LASER_6 of Li (2021, table 4.1), 223.1 M parameters; `encoder_layers=1`
     (LASER_1) has 191.6 M. The table prints 241 M and 209 M, probably for a decoder that also reads
-    its last output as an input.
+    its last output.
 
     The model of Yu et al. (2018) is `encoder_layers=2, unidirectional_layers=1, pooling="mean",
     decoder_hidden_size=1024, language_signal="start_token"`, with a vocabulary of 85k.
@@ -48,7 +48,6 @@ class LaserConfig(EmbedderConfig):
             language vector replaces that of `<s>`.
         language_embedding_dim: The width of the language vector of `"feature"`.
         dropout: The dropout rate of token vectors, between encoder layers, and of decoder outputs.
-            Pooled states have none, because it would bias their maximum.
         share_embeddings: Whether encoder input, decoder input and decoder output share one table;
             requires equal widths.
         languages: See [`TmdeConfig`].

@@ -168,8 +168,7 @@ class AlignedModel(AlignedPreTrainedModel):
 
         Args:
             input_ids: (batch, length).
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side.
-                Default: all ones.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding. Default: all ones.
             inputs_embeds: Not supported.
             language_ids: (batch,), positions in `config.languages`, which select each text's
                 encoder; or (1,) for all texts.

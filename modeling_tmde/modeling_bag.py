@@ -73,8 +73,7 @@ class BagModel(BagPreTrainedModel):
 
         Args:
             input_ids: (batch, length).
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side.
-                Default: all ones. Padding is not computed.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding. Default: all ones.
             inputs_embeds: Not supported, because token weights need ids.
             pooled_only: Not used.
             kwargs: Not used.

@@ -285,8 +285,8 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
             inputs_embeds: As for [`TmdeEncoderModel`].
             position_ids: As for [`TmdeEncoderModel`].
             labels: (batch, length), the token to predict at each position; -100 for none.
-            num_items_in_batch: The number of tokens to divide the loss by, for gradient
-                accumulation. Default: those of this batch.
+            num_items_in_batch: The number of labels to divide the loss by. Default: those of this
+                batch.
             kwargs: As for [`TmdeEncoderModel`].
 
         Returns:

@@ -81,8 +81,7 @@ class LaserModel(TmdeSequenceReader, LaserPreTrainedModel):
 
         Args:
             input_ids: (batch, length).
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, anywhere. Default: all
-                ones.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding. Default: all ones.
             inputs_embeds: (batch, length, embedding_dim) instead of `input_ids`.
             output_hidden_states: Also return the token vectors and every layer's states, (batch,
                 length, width), with zeros at padding.

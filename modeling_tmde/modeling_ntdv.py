@@ -185,12 +185,10 @@ class NtdvModel(NtdvPreTrainedModel):
 
         Args:
             input_ids: (batch, length).
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, anywhere. Default: all
-                ones.
+            attention_mask: (batch, length), 1 for tokens and 0 for padding. Default: all ones.
             inputs_embeds: (batch, length, embedding_dim) instead of `input_ids`.
-            language_ids: (batch,), positions in `config.languages`, which select each text's
-                encoder; or (1,) for all texts.
-            language: The language code of all texts, instead of `language_ids`.
+            language_ids: As for [`AlignedModel`].
+            language: As for [`AlignedModel`].
             pooled_only: Skip the memory.
             kwargs: Not used.
 

@@ -450,8 +450,8 @@ class TmdeForTokenClassification(TmdePreTrainedModel):
             inputs_embeds: As for [`TmdeModel`].
             labels: (batch, length), the class of each token; -100 for none, as at `<s>`, `</s>` and
                 padding.
-            num_items_in_batch: The number of labels to divide the loss by, for gradient
-                accumulation. Default: those of this batch.
+            num_items_in_batch: The number of labels to divide the loss by. Default: those of this
+                batch.
             kwargs: As for [`TmdeModel`].
 
         Returns:

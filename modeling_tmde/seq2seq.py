@@ -467,8 +467,8 @@ class EmbeddingSeq2Seq(EmbedderPreTrainedModel, GenerationMixin):
             token_type_ids: (batch, length), for encoders that take them.
             use_cache: Whether to return a cache. Default: as configured, without `labels`.
             logits_to_keep: Compute only the logits of this many last positions; 0 for all.
-            num_items_in_batch: The number of labels to divide the loss by, for gradient
-                accumulation. Default: those of this batch.
+            num_items_in_batch: The number of labels to divide the loss by. Default: those of this
+                batch.
             bottleneck_only: For `TmdeConfig(bottleneck="dual")`: decode from the embedding alone.
                 Default: true if `encoder_outputs` are embeddings.
             kwargs: Passed to encoder and decoder.

@@ -78,9 +78,9 @@ class TmdeTrainingArguments(TrainingArguments):
     weight decay 1e-4 as in fairseq, learning rate 5e-4, and an inverse square root schedule.
 
     `metric_for_best_model` defaults to `mix`: the mean of dev retrieval of sentences, dev retrieval
-    of documents, and `same` and `cross` on the dev splits of the classification tasks, as far as
-    the run measures them. If `greater_is_better` is None, lower is better for metrics that end with
-    one of `LESS_IS_BETTER`.
+    of documents, and `same` and `cross` of the classification tasks, as far as the run measures
+    them. If `greater_is_better` is None, lower is better for metrics that end with one of
+    `LESS_IS_BETTER`.
 
     A run with evaluation data evaluates and saves every 1000 steps and ends with the best model. If
     only one of `eval_steps` and `save_steps` is set, the other follows it, as `save_strategy`
@@ -96,16 +96,15 @@ class TmdeTrainingArguments(TrainingArguments):
         bf16: Whether to compute in bfloat16; "auto" does so where it multiplies matrices faster
             than float32.
         batch_tokens: The number of tokens in an optimizer step over all processes, including
-            padding (128k in Li, 2021), which determines gradient accumulation. None keeps
-            `gradient_accumulation_steps`.
+            padding (128k in Li, 2021). None keeps `gradient_accumulation_steps`.
         micro_batch_tokens: The number of tokens in one forward pass, including padding, counted on
-            the longer side of each row as in `fairseq --max-tokens`.
+            the longer side of each row.
         languages_per_row: The number of languages of a row to use at a time; None for all.
-        pivot_pairs: Whether to draw only language pairs with a pivot language, which translation
-            needs anyway; or a list of pivot languages.
+        pivot_pairs: Whether to draw only language pairs with a pivot language, or a list of pivot
+            languages.
         pair_temperature: How evenly language pairs are drawn, see `BatchPlanner`; inf is uniform.
-        buffer_rows: The number of rows to plan and shuffle together; more rows mean less padding. A
-            stream keeps twice as many in memory.
+        buffer_rows: The number of rows to plan and shuffle together; more rows mean less padding
+            and more memory.
         max_joined_rows: Join up to this many rows into longer texts, see `BatchPlanner`.
         neighbor_share: The share of texts paired with the translation of the next text, see
             `BatchPlanner`.
@@ -117,19 +116,17 @@ class TmdeTrainingArguments(TrainingArguments):
             first drawn.
         dataloader_num_workers: The number of processes that prepare batches. Default: 1 on an
             accelerator and 0 on a CPU.
-        eval_minutes: Also evaluate and save every `eval_minutes` minutes of training, for runs
-            limited by time.
+        eval_minutes: Also evaluate and save every `eval_minutes` minutes of training.
         max_minutes: End the run after this many minutes of wall-clock training, not counting
-            evaluations and the teacher's reading before the first step.
-        max_cpu_minutes: End the run after this many minutes of CPU time, summed over the threads of
-            a process, not counting the evaluation before the first step.
+            evaluations and the teacher's reading.
+        max_cpu_minutes: End the run after this many minutes of CPU time, summed over a process's
+            threads, not counting the first evaluation.
         freeze: Prefixes of parameter names to freeze, such as "model.encoders.de".
-        embedding_learning_rate: The learning rate of embedding tables and token weights, on the
-            same schedule. None is `learning_rate`; 0 freezes them.
-        encoder_learning_rate: The learning rate of the encoder, on the same schedule. None is
-            `learning_rate`; 0 freezes it. Give a pretrained encoder at most a tenth of its new
-            decoder's rate. Its tables, which a decoder may share, have this rate unless
-            `embedding_learning_rate` is set.
+        embedding_learning_rate: The learning rate of embedding tables and token weights. None is
+            `learning_rate`; 0 freezes them.
+        encoder_learning_rate: The learning rate of the encoder. None is `learning_rate`; 0 freezes
+            it. Give a pretrained encoder at most a tenth of its new decoder's rate. Its tables,
+            which a decoder may share, have this rate unless `embedding_learning_rate` is set.
         cooldown: The final share of the run in which the learning rate falls linearly to 0.
         eval_pairs: The language pairs for retrieval on dev rows, such as "de-es"; None for all.
         eval_pool: The number of dev rows, or documents, that retrieval searches.
@@ -141,10 +138,10 @@ class TmdeTrainingArguments(TrainingArguments):
         early_stopping_patience: End the run after this many evaluations in a row without
             improvement.
         keep_checkpoints: Keep the checkpoints of a finished run of `train_recipe` or `tmde train`,
-            so that `--resume` can extend it. By default, only the best weights are kept. A trainer
-            built in Python always keeps checkpoints.
-        keep_freed_memory: On a CPU with glibc, reuse the memory of freed tensors in this process. A
-            step takes a quarter less time with a vocabulary of 32,000, and up to twice the memory.
+            so that `--resume` can extend it, instead of only the best weights. A trainer built in
+            Python always keeps them.
+        keep_freed_memory: On a CPU with glibc, reuse the memory of freed tensors: with a vocabulary
+            of 32,000, a step takes a quarter less time and up to twice the memory.
 
     Example:
         ```python

@@ -122,10 +122,10 @@ REFUSED = {
 class TmdeTrainer(HubTrainer):
     """Train a model of this package on parallel text.
 
-    This `transformers.Trainer` fills micro-batches up to a token budget. Every loss is a sum
-    divided by its count over a whole optimizer step, so gradients do not depend on how a batch is
-    split, except for the negatives of an embedding objective: they come from one micro-batch, or
-    with `gather` from one micro-batch of every process.
+    This `transformers.Trainer` fills micro-batches up to a token budget. Gradients do not depend on
+    how an optimizer step is split into micro-batches, except for the negatives of an embedding
+    objective: they come from one micro-batch, or with `gather` from one micro-batch of every
+    process.
 
     A checkpoint stores the model and the position in the data, so a run resumes where it stopped.
     The output folder gets `log.jsonl` and, if matplotlib is installed, `curves.png`.

@@ -30,7 +30,7 @@ class InfoNCE(EmbeddingObjective):
 
     Triples are trained in one direction, as in `MultipleNegativesRankingLoss` of
     sentence-transformers with `scale = 1 / temperature`: each anchor selects its positive among the
-    positives and hard negatives of all rows. A row may have any number of negatives.
+    positives and hard negatives of all rows.
 
     Args:
         weight: The factor of this loss in the total.
@@ -38,17 +38,16 @@ class InfoNCE(EmbeddingObjective):
             nearest negatives.
         margin: The number subtracted from the cosine of a positive pair (additive margin).
         gather: In training on several processes, take negatives from all of them, with gradients
-            flowing to both sides. If `center` is off and the processes' batches have the same
-            languages in order, the loss equals that of one process with all rows. Evaluation never
-            gathers.
+            flowing to both sides. If the processes' batches have the same languages in order, and
+            `center` is off, the loss equals that of one process with all rows.
         center: Subtract the mean of the process's batch from all vectors first, because many
             encoders' vectors lie in a narrow cone.
         dims: Prefix lengths, such as `[64, 128, 256, 384]`, at which the vectors can be cut
             (Matryoshka embeddings). The loss is the mean over the prefixes (Kusupati et al., 2022,
             take the sum), each centered and scaled to length 1 by itself. Include the full width.
             None trains only the full vector.
-        dims_per_step: The number of `dims` that each step draws at random, as in `MatryoshkaLoss`
-            of sentence-transformers. Evaluation uses all `dims`. None uses all in training too.
+        dims_per_step: The number of `dims` that each training step draws at random, as in
+            `MatryoshkaLoss` of sentence-transformers; None for all.
 
     Source: van den Oord et al. 2018 (InfoNCE); Chen et al. 2020 (cosine and temperature, SimCLR's
     NT-Xent); Yang et al. 2019 (both directions, additive margin); Kusupati et al. 2022, arXiv

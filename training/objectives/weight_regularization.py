@@ -12,8 +12,8 @@ class WeightRegularization(Objective):
 
     Yu et al. (2018, section 2.2) replace the similarity loss "with an L2 norm on the encoder
     weights". The norm is squared here, because the gradient of a plain norm does not shrink with
-    the weights. Weights are all trained parameters of two or more dimensions. The optimizer's
-    `weight_decay`, in contrast, also affects the decoder. FSDP is not supported.
+    the weights. Weights are all trained parameters of two or more dimensions. FSDP is not
+    supported.
 
     Args:
         weight: The factor of this loss in the total. The penalty does not depend on the batch size.

@@ -17,15 +17,12 @@ class XnliAlignment(Objective):
     """Fit every language to a frozen source language (Conneau, 2019, section 4.2.4).
 
     `L(x, y) = dist(x, y) - negative_weight * (dist(x_c, y) + dist(x, y_c))` with the Euclidean
-    distance. x is a sentence of the source language, y its translation, and x_c and y_c are other
-    sentences of the same micro-batch, drawn independently. Only y and y_c have a gradient.
+    distance. x is a sentence of the source language, y its translation, and x_c and y_c are random
+    other sentences of the micro-batch. Only y and y_c have a gradient. Keep `negative_weight` at
+    0.5 or below: above, the loss has no lower bound.
 
-    Keep `negative_weight` at 0.5 or below: above, the loss has no lower bound, and target vectors
-    move away from everything.
-
-    With `margin`, it is the ranking loss that the paper rejects for "very poor results", because
-    translations need only be nearer than other sentences, not near: `L_rank(x, y) = max(0, margin -
-    dist(x, y_c) + dist(x, y)) + max(0, margin - dist(x_c, y) + dist(x, y))`.
+    With `margin`, it is the ranking loss that the paper rejects for "very poor results": `L_rank(x,
+    y) = max(0, margin - dist(x, y_c) + dist(x, y)) + max(0, margin - dist(x_c, y) + dist(x, y))`.
 
     Args:
         weight: The factor of this loss in the total.

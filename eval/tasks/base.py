@@ -98,7 +98,7 @@ class Split:
     def __post_init__(self) -> None:
         for item_id, count in Counter(self.ids).most_common(1):
             if count > 1:
-                raise TaskError(f"{self.place}: ids must differ, found {item_id!r} twice")
+                raise TaskError(f"{self.place}: expected distinct ids, found {item_id!r} twice")
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -369,7 +369,7 @@ def _check_ids(rows: Iterable[LabeledRow]) -> None:
                 row.number,
                 "id",
                 row.item_id,
-                f"an id that {_place_of(first, row)}, of the same language, has not",
+                f"an id other than that of {_place_of(first, row)} in the same language",
                 advice,
             )
         original = first_labels.setdefault(row.item_id, row)

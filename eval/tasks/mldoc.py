@@ -78,7 +78,8 @@ def _read_split(table: Table, language: str, name: str, clean: bool) -> Split:
     texts = columns["text"]
     if len(texts) != SIZES[name]:
         logger.warning(
-            "mldoc: %s %s has %d documents, not the benchmark's %d: compare no published results",
+            "mldoc: %s %s has %d documents, not the benchmark's %d, so don't compare with "
+            "published results",
             language,
             name,
             len(texts),

@@ -157,7 +157,7 @@ def test_a_pair_without_gold_label(dataset_folder):
 
 
 def test_repeated_ids_are_refused():
-    with pytest.raises(TaskError, match="a split: ids must differ, found 'b' twice"):
+    with pytest.raises(TaskError, match="a split: expected distinct ids, found 'b' twice"):
         Split(["a", "b", "c", "b"], ["t"] * 4, ["l"] * 4)
 
 

@@ -191,7 +191,7 @@ def test_an_index_of_the_other_packaged_model_is_refused(tmp_path):
         result = run(*command, "-m", "accurate")
         assert result.exit_code == 1
         message = " ".join(result.output.split())
-        assert "was made with the model default, and --model is accurate" in message
+        assert "its model is default, but --model is accurate" in message
         assert "tmde index FILE -o NEW_FOLDER -m accurate" in message
 
 

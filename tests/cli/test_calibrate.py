@@ -64,9 +64,7 @@ def test_a_packaged_model_needs_an_output(tmp_path):
     pairs = write_rows(tmp_path / "pairs.jsonl", noisy_rows(1))
     result = run("calibrate", "default", "--pairs", pairs)
     assert result.exit_code == 1
-    assert (
-        "default is not a folder of yours, so its calibration is written to a file" in result.stderr
-    )
+    assert "default is not a local folder: write its calibration to a file" in result.stderr
 
 
 # ---- Mining
@@ -221,7 +219,7 @@ def test_the_default_probability_of_rows(documents, tmp_path, options, least_pro
 def test_align_needs_rows_for_probabilities(documents, tmp_path):
     result = run("align", *documents, "-o", tmp_path / "pairs.tsv", "--share", 0.5)
     assert result.exit_code == 1
-    assert "Probabilities need --rows=FILE, because only sentences have them" in result.stderr
+    assert "Probabilities need --rows=FILE, because only sentence pairs have them" in result.stderr
 
 
 def test_the_file_is_readable(model, tmp_path):

@@ -260,4 +260,4 @@ def test_rows_become_a_memory(tmp_path):
     assert 'srclang="en"' in out.read_text()
     result = run("dedupe", source, "-o", tmp_path / "x.tmx", "--field", "en")
     assert result.exit_code == 1
-    assert "found x.tmx, a translation memory, and texts of en; expected columns" in result.stderr
+    assert "found x.tmx, a translation memory, with texts in en; expected columns" in result.stderr

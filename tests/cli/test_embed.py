@@ -192,7 +192,7 @@ def test_a_complete_file_of_other_small_vectors_is_refused(model, inputs, precis
     os.utime(other, (0, 0))
     assert "its vectors are from other texts" in refused(other, *command)
     message = refused(inputs["text"], *command[:-2], f"u{precision}", "--resume")
-    assert "its numbers are int8, expected uint8" in message
+    assert "its type is int8, expected uint8" in message
 
 
 def test_more_numbers_than_the_model_has_are_refused(model, inputs, tmp_path):
@@ -267,7 +267,7 @@ def test_a_column_that_looks_like_the_language_is_proposed(language_model, tmp_p
 def test_the_language_field_is_not_the_field_of_the_text(model, inputs, options, tmp_path):
     options = [*options, "--language-field", "text"]
     message = refused(inputs["jsonl"], "-o", tmp_path / "out.npy", "-m", model, *options)
-    assert "--language-field text: found the field of the text, expected" in message
+    assert "--language-field text: found the text column, expected" in message
 
 
 def test_several_fields_are_one_text(model, tmp_path):
@@ -311,7 +311,7 @@ def test_an_interrupted_run_keeps_its_shards(interrupted, tmp_path):
 
 def test_shards_are_not_forgotten(interrupted):
     message = refused(*interrupted)
-    assert "holds shards of an unfinished run; give --resume" in message
+    assert "has shards of an unfinished run; set --resume" in message
 
 
 @pytest.mark.parametrize(
@@ -475,7 +475,10 @@ def test_without_resume_a_complete_file_is_refused(completed):
 
 def test_a_file_of_other_vectors_is_not_complete(completed):
     message = refused(*completed, "--resume", "--normalize")
-    assert "its vectors are from other texts, options or another model; give --overwrite" in message
+    assert (
+        "its vectors are from other texts, other options or another model; set --overwrite"
+        in message
+    )
 
 
 def test_a_file_is_not_complete_if_its_input_has_changed(completed, tmp_path):

@@ -437,7 +437,7 @@ def test_a_trained_translator_knows_topics_across_languages(source, target, tran
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--translate-into", "es"], "--translate-into: found 'es' without a model that translat"),
+        (["--translate-into", "es"], "--translate-into: found 'es' without a translation model"),
         (
             ["--translated-tfidf", "{model}", "--translate-into", "it"],
             "found the language 'it' to translate into, expected one of the model's pivot",

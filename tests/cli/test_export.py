@@ -144,7 +144,7 @@ def test_a_vocabulary_of_another_type_is_not_cut(bag, tmp_path):
     (tmp_path / "text.txt").write_text("haus")
     options = ["-o", tmp_path / "cut", "--text", tmp_path / "text.txt"]
     result = run("export", "vocabulary", bag, *options)
-    assert "of type BPE, cannot be cut" in " ".join(result.output.split())
+    assert "of type BPE can't be trimmed" in " ".join(result.output.split())
     assert not (tmp_path / "cut").exists()
 
 

@@ -67,7 +67,7 @@ def test_an_index_of_small_vectors(docs, bag, made, tmp_path):
     assert (index.precision, index.vectors(["a"]).shape) == ("float16", (1, 5))
     for source in ([docs], ["--delete", "a"]):
         message = refused("index", *source, "-o", out, "--precision", "float32")
-        assert "--precision is float32, and the index was made with float16" in message
+        assert "--precision is float32, but the index was created with float16" in message
         message = refused("index", *source, "-o", made, "--truncate-dim", "5")
         assert "--truncate-dim is 5, but the index was created with" in message
     assert "a" in DocumentIndex.open(out)
@@ -536,7 +536,10 @@ def test_models_that_move(made, bag, tokenizer, docs, tmp_path):
         ("docs.jsonl -o full -m BAG", "is not empty; choose a new folder"),
         ("docs.jsonl -o new -m BAG --id-field key", "no column 'key'"),
         ("docs.jsonl -o index --language de --language-field language", "can't be combined"),
-        ("twice.jsonl -o index", "twice.jsonl, row 3, field 'id': found 'a', the id of row 1 too"),
+        (
+            "twice.jsonl -o index",
+            "twice.jsonl, row 3, field 'id': found 'a', which is also the id of row 1",
+        ),
     ],
 )
 def test_bad_arguments_to_index(made, bag, words, message, tmp_path, monkeypatch):

@@ -184,7 +184,7 @@ def test_a_folder_of_tables_is_one_list_of_documents(tmp_path):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["a.txt", "b.csv"], "found texts such as a.txt and tables such as b.csv"),
+        (["a.txt", "b.csv"], "found both texts, such as a.txt, and tables, such as b.csv"),
         (["a.txt", "a.md"], "found a.md and a.txt, which have the same id 'a'"),
         (["x.png"], "found no documents in this folder"),
     ],

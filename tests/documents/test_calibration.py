@@ -231,7 +231,7 @@ def test_the_share_of_texts_with_a_translation():
 def test_only_right_pairs():
     count = 3
     pairs = PairVectors(("de", "en"), [("a", "b")] * count, np.eye(count), np.eye(count))
-    with pytest.raises(TmdeError, match="Found only right pairs among those mined"):
+    with pytest.raises(TmdeError, match="Found only right mined pairs"):
         fit_calibration([pairs], EMBEDDER)
 
 

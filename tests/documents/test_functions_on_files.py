@@ -215,7 +215,7 @@ def test_wrong_arguments_of_other_functions(sides, tmp_path, no_model):
         tmde.dedupe_files(sides[0], output, min_distinctness=0.3)
     with pytest.raises(TmdeError, match="Nothing to write; set output=FILE"):
         tmde.align_files(*sides)
-    with pytest.raises(TmdeError, match="default is not a folder of yours"):
+    with pytest.raises(TmdeError, match="default is not a local folder"):
         tmde.calibrate_model("default", "pairs.jsonl")
 
 

@@ -356,7 +356,7 @@ def test_an_unknown_id_deletes_nothing(index_of_vectors):
 
 
 def test_a_filter_by_an_unknown_name(index_of_vectors):
-    message = r"filter: found 'm', expected a name of the metadata: \['n'\]"
+    message = r"filter: found 'm', expected a metadata name: \['n'\]"
     with pytest.raises(ValueError, match=message):
         index_of_vectors.search(np.ones((1, 2)), filter={"m": 1})
 

@@ -257,7 +257,7 @@ def test_it_must_be_fitted_first():
 
 def test_a_language_that_was_not_fitted():
     lawdr = Lawdr(Planted()).fit(GOOD, "de")
-    message = "found 'fr' for document 1, expected one of those fitted: de"
+    message = "found 'fr' for document 1, expected one of the fitted languages: de"
     with pytest.raises(ValueError, match=message):
         lawdr.transform(GOOD, ["de", "fr"])
 

@@ -294,7 +294,7 @@ def test_a_gold_list_with_blank_and_repeated_lines(tmp_path):
             b"de-1\ten-1\nen-2\tde-2",
             "row 2: found id 'en-2', which no text of the first side has, .* as 'de-1'",
         ),
-        (b"\n", "gold: found no pair, expected one a line"),
+        (b"\n", "gold: found no pair, expected one per line"),
     ],
 )
 def test_bad_gold_lists(content, message, tmp_path):

@@ -68,7 +68,7 @@ def test_an_empty_batch_has_the_same_columns(embed, table):
             ValueError,
             "language of text 0: found 'sv', expected one of",
         ),
-        ({"body": ["a"], "vector": [1]}, ValueError, "there is a column 'vector' already"),
+        ({"body": ["a"], "vector": [1]}, ValueError, "the column 'vector' already exists"),
     ],
     ids=["no texts", "null", "language", "output column"],
 )

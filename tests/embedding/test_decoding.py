@@ -86,7 +86,7 @@ def test_the_encoder_alone_is_named(tmp_path, tokenizer):
     encoder = save(tmp_path / "encoder", tiny_model().get_encoder(), tokenizer)
     embedder = DocumentEmbedder.from_pretrained(encoder)
 
-    with pytest.raises(TmdeError, match=r"encoder: found the encoder alone"):
+    with pytest.raises(TmdeError, match=r"encoder: found only the encoder"):
         embedder.decode(np.zeros(32, np.float32), "en")
 
 

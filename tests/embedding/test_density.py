@@ -103,7 +103,5 @@ def test_a_saved_density_gives_the_same_weights(tmp_path, bandwidth):
 def test_a_file_of_something_else_is_named(tmp_path, content):
     path = tmp_path / "other.npz"
     path.write_bytes(content)
-    with pytest.raises(
-        ValueError, match="other.npz: not a density that SentenceDensity.save wrote"
-    ):
+    with pytest.raises(ValueError, match="other.npz: not a file of SentenceDensity.save"):
         SentenceDensity.load(path)

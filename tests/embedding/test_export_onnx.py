@@ -128,7 +128,7 @@ def test_a_graph_of_other_weights_is_not_overwritten(onnx, tokenizer, tmp_path):
     path = export_onnx(model, tokenizer, tmp_path).path
     before = path.read_bytes()
 
-    with pytest.raises(TmdeError, match="model.onnx is the graph of another model"):
+    with pytest.raises(TmdeError, match="model.onnx belongs to another model"):
         export_onnx(other_model, tokenizer, tmp_path, "int8")
 
     assert path.read_bytes() == before

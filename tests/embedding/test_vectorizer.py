@@ -158,5 +158,5 @@ def test_a_missing_text_is_named(folder):
 
 def test_a_model_is_given_by_name(folder):
     embedder = DocumentEmbedder.from_pretrained(folder)
-    with pytest.raises(TmdeError, match="model: found DocumentEmbedder, expected the name"):
+    with pytest.raises(TmdeError, match="model: found DocumentEmbedder, expected a folder"):
         TmdeVectorizer(embedder).fit(TEXTS)

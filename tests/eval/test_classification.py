@@ -303,7 +303,7 @@ BAD_DATA = [
     ),
     (
         {"train": "aaa", "dev": "ba", "test": "abbb"},
-        r"de/train: found the class 'a' alone, expected at least two",
+        r"de/train: found only the class 'a', expected at least two",
     ),
     (
         {"train": "bbbba", "dev": "ac", "test": "abbb"},

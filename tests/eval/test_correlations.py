@@ -240,7 +240,7 @@ THREE = {"probing_wc": [0.1, 0.2, 0.3], "sts": [0.1, 0.3, 0.2]}
     [
         (
             results_of(THREE),
-            r"Found 3 systems that were measured on all of probing_wc, sts; expected at least 4",
+            r"Found 3 systems evaluated on all of probing_wc, sts; expected at least 4",
         ),
         ([*results_of(THREE), result("d", "sts", 0.1)], r"\(d lacks probing_wc\)"),
         (
@@ -275,7 +275,7 @@ THREE = {"probing_wc": [0.1, 0.2, 0.3], "sts": [0.1, 0.3, 0.2]}
         ),
         (
             [*results_of(FOUR), result("b", "sts", 0.1, system_fingerprint="other")],
-            "two models called 'b'; evaluate each under a name of its own",
+            "two models called 'b'; evaluate each under its own name",
         ),
         (
             [*results_of(FOUR), result("b", "sts", 0.31)],

@@ -139,7 +139,7 @@ def test_outcomes_of_another_evaluation(tmp_path):
     write_results(tmp_path / "two", [result(outcomes=(0.0, 0.0, 0.0))], {})
     shutil.copy(tmp_path / "one" / "outcomes.npz", tmp_path / "two" / "outcomes.npz")
 
-    message = "two: .*outcomes.npz is of another evaluation .*copy both"
+    message = "two: .*outcomes.npz belongs to another evaluation .*copy both"
     with pytest.raises(ValueError, match=message):
         read_results(tmp_path / "two")
 

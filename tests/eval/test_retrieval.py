@@ -174,7 +174,7 @@ def test_a_system_is_fitted_on_the_pool_alone(random_system):
 
 def test_languages_without_rows_in_common_are_an_error(random_system):
     data = replace(INCOMPLETE, texts={"de": TEXTS["de"], "nl": TEXTS["nl"]})
-    message = "no pair with 2 rows in common among the languages de, nl"
+    message = "no language pair with 2 common rows among de, nl"
     with pytest.raises(TaskError, match=message):
         evaluate_retrieval(data, random_system)
 

@@ -76,7 +76,7 @@ def test_all_is_the_sample_and_the_files_of_the_folder(tmp_path):
     [
         (["sib20"], {}, "'sib20', expected one of .*sib200.*"),
         (["sample"], {"samples": {}}, "'samples', expected one of .*sample"),
-        (["sample"], {"xnli": {}}, "xnli, which is not among the tasks to run"),
+        (["sample"], {"xnli": {}}, "xnli, which does not run"),
         (["sib200=x/a", "sib200=y/a", "sib200=z/a"], {}, "two sources called 'sib200/a'"),
     ],
     ids=["task", "task of options", "unused options", "names"],

@@ -190,7 +190,7 @@ def test_texts_of_an_unknown_language_are_named(models, tokenizer):
 
 def test_tasks_that_do_not_say_the_language_are_refused(models, tokenizer):
     system = TranslatedTfidf("ours", models["tmde"], tokenizer)
-    with pytest.raises(TaskError, match="ours works for classification only"):
+    with pytest.raises(TaskError, match="ours works only for classification"):
         system.represent(["haus"], ["haus", "house"], "de")
 
 
@@ -220,5 +220,7 @@ def test_a_translation_model_of_others_is_refused(tokenizer, tmp_path):
         decoder_start_token_id=1,
     )
     save(tmp_path, MarianMTModel(config), tokenizer)
-    with pytest.raises(TmdeError, match="found a marian, expected a translation model that tmde"):
+    with pytest.raises(
+        TmdeError, match="found a marian, expected a translation model trained with tmde"
+    ):
         TranslatedTfidf.from_pretrained("ours", tmp_path)

@@ -349,7 +349,7 @@ def test_a_longer_longest_input_is_refused(folders):
 
 
 def test_an_encoder_decoder_whose_encoder_does_not_stand_alone():
-    with pytest.raises(ValueError, match="no encoder by itself for models of type 'bart'"):
+    with pytest.raises(ValueError, match="no separate encoder for models of type 'bart'"):
         AdaptedModel(AdaptedConfig(encoder_config=BartConfig(d_model=32, vocab_size=40)))
 
 
@@ -375,7 +375,7 @@ def test_the_default_encoder_is_xlm_roberta():
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        ({"model_type": "unheard-of"}, "names model_type='unheard-of', which this version"),
+        ({"model_type": "unheard-of"}, "names model_type='unheard-of', which the installed"),
         ({"model_type": "clip"}, "found a model of type 'clip' without vocab_size"),
     ],
 )

@@ -672,7 +672,7 @@ def test_a_target_language_that_does_not_fit_is_named(target_language, message):
 def test_a_target_language_that_is_no_pivot_is_refused():
     model = filled("first")
     model.config.pivot_languages = ["en"]
-    message = r"'de' is no pivot language: this model translates into \['en'\]"
+    message = r"'de' is not a pivot language; this model translates into \['en'\]"
     with pytest.raises(ValueError, match=message):
         model.generate(**padded(), target_language="de")
     with pytest.raises(ValueError, match=message):

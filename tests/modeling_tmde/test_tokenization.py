@@ -553,5 +553,5 @@ def test_special_tokens_keep_their_case(kind):
 
 
 def test_merges_cannot_be_cut(tokenizer):
-    with pytest.raises(ValueError, match="of type BPE, cannot be cut; expected Unigram"):
+    with pytest.raises(ValueError, match="of type BPE can't be trimmed; expected Unigram"):
         cut_tokenizer(tokenizer, ["haus"])

@@ -296,7 +296,7 @@ def broken_encoder(problem: str, encoders: dict[str, Path], folder: Path) -> Pat
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
-        ("causal", "GPT2Model reads from left to right, as decoders do"),
+        ("causal", "GPT2Model reads from left to right, like a decoder"),
         ("no padding", "its tokenizer has no pad_token"),
         ("no end", "expected its bos_token .* its eos_token or sep_token"),
         ("of this package", r"found a model of this package \('tmde'\)"),

@@ -323,7 +323,9 @@ def test_other_folders_are_left_alone(place, added, tmp_path):
         add_languages(
             recipe_of(place, checkpoint=str(added[0]), languages=["sv"]), added[0], overwrite=True
         )
-    with pytest.raises(ValueError, match="metric_for_best_model=bogus: no evaluation measures it"):
+    with pytest.raises(
+        ValueError, match="metric_for_best_model=bogus: this run does not measure it"
+    ):
         add_languages(recipe_of(place, "metric_for_best_model=bogus"), added[0], overwrite=True)
     assert (added[0] / "languages.json").is_file()  # The earlier run is still there.
 
@@ -341,7 +343,7 @@ def test_other_folders_are_left_alone(place, added, tmp_path):
         ({"overrides": ["push_to_hub=true"]}, "push_to_hub: push with `tmde push`"),
         ({"replay_share": 1.5}, "replay_share=1.5 must lie in"),
         ({"checkpoint": "no/such/place"}, "no/such/place: no such folder"),
-        ({"checkpoint": "aligned"}, "aligned has an encoder for each language"),
+        ({"checkpoint": "aligned"}, "aligned has one encoder per language"),
         ({"checkpoint": "no recipe"}, "has no recipe.yaml: give a matching one with --recipe"),
     ],
 )

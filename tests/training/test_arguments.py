@@ -81,7 +81,7 @@ def test_an_argument_that_the_table_lacks_is_refused_when_it_is_set(tmp_path, mo
     """A newer transformers may have more arguments than this version of tmde knows."""
     monkeypatch.delitem(HONORED, "project")
     arguments(tmp_path)
-    with pytest.raises(TmdeError, match="project='mine' is not supported: it is new"):
+    with pytest.raises(TmdeError, match="project='mine' is not supported: tmde does not know"):
         arguments(tmp_path, project="mine")
 
 

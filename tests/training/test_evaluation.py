@@ -443,4 +443,4 @@ def test_curves_that_cannot_be_drawn_end_no_run(tokenizer, tmp_path, monkeypatch
 
     make_trainer(tmp_path, tokenizer, dev, max_steps=2).train()
 
-    assert warnings == ["curves.png could not be drawn: ZeroDivisionError: division by zero"]
+    assert warnings == ["curves.png was not drawn: ZeroDivisionError: division by zero"]

@@ -412,7 +412,7 @@ def test_nested_dimensions_are_checked_before_anything_is_read(overrides, messag
         (
             "mlm",
             ["objectives.masked_lm=null", "objectives.causal_lm={}"],
-            "objectives.causal_lm: .*: set model.causal=true",
+            "objectives.causal_lm needs .*: set model.causal=true",
         ),
         ("mlm", ["token_dropout=0.1"], "token_dropout=0.1 would hide .*: set token_dropout=0"),
     ],

@@ -78,5 +78,5 @@ def test_pivots_that_the_data_lacks_are_refused(table):
 
 def test_one_language_is_too_few(table):
     recipe = table("bag", "de", "Notes")
-    with pytest.raises(RecipeError, match="memory.tsv: found the languages of its texts: only de"):
+    with pytest.raises(RecipeError, match="memory.tsv: found only the language de"):
         choose_languages(recipe)

@@ -47,7 +47,7 @@ def test_from_scratch_begins_without_the_packaged_model():
 
 
 def test_a_recipe_that_is_made_to_begin_with_a_model_refuses_to_begin_from_scratch():
-    with pytest.raises(RecipeError, match="recipe hybrid requires initialization from default"):
+    with pytest.raises(RecipeError, match="recipe hybrid is initialized from default"):
         make("hybrid", from_scratch=True)
 
 

@@ -132,7 +132,7 @@ FLOATS = pa.list_(pa.float32())
             {"text": ["a"], "vector": [[1e5]]},
             r"row 1 \('a'\): found a vector with NaN or too large",
         ),
-        ({"text": ["a", None], "vector": [[1.0]] * 2}, "row 2: found None as its text"),
+        ({"text": ["a", None], "vector": [[1.0]] * 2}, "row 2: found None, expected a text"),
         (
             {"text": pa.array([], pa.string()), "vector": pa.array([], FLOATS)},
             "vectors.parquet: found no rows, expected texts with their vectors",

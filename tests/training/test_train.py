@@ -218,7 +218,7 @@ def test_a_run_is_refused_unless_it_is_to_be_overwritten(corpus, tmp_path):
         ("train_max_length=129", "train_max_length=129 exceeds the model's"),
         ("gradient_accumulation_steps=1000", "micro-batches per process, a step takes 1000"),
         ("eval_pairs=[de-xx]", "eval_pairs: found 'de-xx', expected pairs of the languages"),
-        ("metric_for_best_model=bleu", "metric_for_best_model=bleu: no evaluation measures it"),
+        ("metric_for_best_model=bleu", "metric_for_best_model=bleu: this run does not measure it"),
         ("hub_token=hf_x", "hub_token would be written to recipe.yaml"),
     ],
 )

@@ -156,7 +156,7 @@ def test_no_replacement_occurs_in_two_splits(corpus, originals, monkeypatch):
 
 
 def test_words_of_one_language_are_refused_where_another_would_be_tested(corpus):
-    with pytest.raises(TaskError, match="protocol leave-one-out for labels of one language"):
+    with pytest.raises(TaskError, match="protocol leave-one-out with labels in one language"):
         evaluate_classification(load("wc", corpus), CharacterTfidf(), protocol="leave-one-out")
 
 

@@ -110,7 +110,7 @@ def main(
     json: Annotated[Path | None, typer.Option(help="File to write.")] = None,
 ) -> None:
     """Print the speed of every system on texts of every length."""
-    models = model or ["default", "accurate"]
+    models = model or ["default", "tmde", "accurate"]
     counts = threads or [torch.get_num_threads()]
     texts = make_texts(number)
     rows = []

@@ -42,7 +42,7 @@ def calibrate(options: CalibrateOptions) -> None:
     """Calibrate a model: learn to turn cosines into probabilities of translation.
 
     `tmde mine`, `align` and `clean` then write the probability that two texts are translations, and
-    leave out improbable pairs. `default` and `accurate` are already calibrated.
+    leave out improbable pairs. The packaged models are already calibrated.
 
         tmde calibrate runs/mine --pairs dev.parquet
 

@@ -75,7 +75,7 @@ ModelOption = Annotated[
     Option(
         "--model",
         "-m",
-        help="Folder, Hub id, or packaged model: `default` (fast) or `accurate`.",
+        help="Folder, Hub id, or packaged model: `default` (fast), `tmde` or `accurate`.",
         callback=check_model_name,
     ),
 ]
@@ -99,8 +99,8 @@ PromptOption = Annotated[
 DtypeOption = Annotated[
     Literal["float32", "bfloat16", "float16"] | None,
     _model(
-        help="Data type of the weights. Default: the checkpoint's; for `accurate`, the fastest one "
-        "on the CPU."
+        help="Data type of the weights. Default: the checkpoint's; for `accurate` and `tmde`, the "
+        "fastest one on the CPU."
     ),
 ]
 DeviceOption = Annotated[

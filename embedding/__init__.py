@@ -10,13 +10,14 @@ from tmde.lazy_names import attach
 
 if TYPE_CHECKING:
     from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
-    from tmde.embedding.packaged_models import ACCURATE_MODEL, DEFAULT_MODEL
+    from tmde.embedding.packaged_models import ACCURATE_MODEL, DEFAULT_MODEL, TMDE_MODEL
     from tmde.embedding.sentence_density import SentenceDensity
     from tmde.embedding.sentences import split_sentences
 
 __all__ = [
     "ACCURATE_MODEL",
     "DEFAULT_MODEL",
+    "TMDE_MODEL",
     "DocumentEmbedder",
     "EncodeOutput",
     "EncodeReport",
@@ -27,6 +28,7 @@ __all__ = [
 _MODULES = {
     "ACCURATE_MODEL": "tmde.embedding.packaged_models",
     "DEFAULT_MODEL": "tmde.embedding.packaged_models",
+    "TMDE_MODEL": "tmde.embedding.packaged_models",
     "DocumentEmbedder": "tmde.embedding.document_embedder",
     "EncodeOutput": "tmde.embedding.document_embedder",
     "EncodeReport": "tmde.embedding.document_embedder",

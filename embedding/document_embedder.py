@@ -393,25 +393,25 @@ class DocumentEmbedder(SentenceTransformer):
         error.
 
         Args:
-            path_or_hub_id: A folder, a Hub id, or the name of a packaged model, `"default"` or
-                `"accurate"`. Write `"./default"` for a folder of that name.
-            pooling: See the constructor. Default: the pooling in the model's `modules.json`;
-                another one replaces it and keeps later modules.
+            path_or_hub_id: A folder, a Hub id, or the name of a packaged model: `"default"`,
+                `"tmde"` or `"accurate"`. Write `"./default"` for a folder of that name.
+            pooling: How token outputs become one vector, see the constructor. Default: the pooling
+                in the model's `modules.json`; another one replaces it and keeps later modules.
             max_length: The longest input in tokens. Default: the model's `max_seq_length`.
             device: The device, such as "cuda". Default: an accelerator if there is one, otherwise
                 the CPU. With `device_map`, the model stays where that places it.
             dtype: The type of the weights, such as `"bfloat16"`. Default: that of the checkpoint;
-                for `"accurate"` on a CPU with bfloat16 instructions, bfloat16, which is three times
-                as fast. Vectors are float32 either way.
+                for `"accurate"` and `"tmde"` on a CPU with bfloat16 instructions, bfloat16, which
+                is two to three times as fast. Vectors are float32 either way.
             compile: Compile the model with `torch.compile`. The first batch then takes up to a
                 minute, and a CPU needs a C++ compiler.
             trust_remote_code: Run code from the model's repository.
             revision: The branch, tag or commit on the Hub.
             token: The Hub token for a private repository.
-            long_documents: See the constructor.
-            window: See the constructor.
-            stride: See the constructor.
-            aggregation: See the constructor.
+            long_documents: How to handle texts longer than `window`, see the constructor.
+            window: The length up to which a text is not split, see the constructor.
+            stride: The distance between the starts of two windows, see the constructor.
+            aggregation: How the vectors of the pieces become one, see the constructor.
             prompt: Text to put before every text; "" for none. Default: the model's default prompt.
             prompts: Prompts by name, in addition to the model's. Without a `prompt`, "query" and
                 "document" default to "", as in sentence-transformers.

@@ -15,8 +15,8 @@ _WEIGHT_FILES = ("*.safetensors", "*.bin")
 _TIMEOUT = 10.0  # seconds in which the Hub must answer
 # What a name without an owner may have meant.
 _NAMES_OF_MODELS = (
-    ". The packaged models are called 'default' and 'accurate'; a recipe such as 'small' has to be "
-    "trained first with `tmde train`, and the folder of the run is the name of its model"
+    ". The packaged models are called 'default', 'tmde' and 'accurate'; a recipe such as 'small' "
+    "has to be trained first with `tmde train`, and the folder of the run is the name of its model"
 )
 
 

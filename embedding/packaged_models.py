@@ -7,14 +7,16 @@ from pathlib import Path
 
 DEFAULT_MODEL = "default"  # A bag of token vectors: fast.
 ACCURATE_MODEL = "accurate"  # A transformer encoder: better, and slower.
+TMDE_MODEL = "tmde"  # T-MDE: a smaller transformer encoder, and a decoder that reads vectors.
 
 _PACKAGE = Path(__file__).parent
 PACKAGED_FOLDERS = {
     DEFAULT_MODEL: _PACKAGE / "default",
     ACCURATE_MODEL: _PACKAGE / "accurate",
+    TMDE_MODEL: _PACKAGE / "tmde",
 }
 # Their vectors in bfloat16 are as good as in float32 (docs/results/quality.md).
-BFLOAT16_MODELS = {ACCURATE_MODEL}
+BFLOAT16_MODELS = {ACCURATE_MODEL, TMDE_MODEL}
 
 
 def packaged_folder(name: str | os.PathLike[str]) -> Path | None:

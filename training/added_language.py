@@ -29,7 +29,7 @@ from tmde.data.io import write_atomically
 from tmde.data.languages import check_codes
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.loading import load_encoder, local_or_hub
-from tmde.embedding.packaged_models import ACCURATE_MODEL, DEFAULT_MODEL
+from tmde.embedding.packaged_models import ACCURATE_MODEL, DEFAULT_MODEL, TMDE_MODEL
 from tmde.eval.dev_retrieval import dev_retrieval, language_pairs, retrieval_pools
 from tmde.training.checkpoints import discard_checkpoints
 from tmde.training.language_report import Report, describe, fall, means
@@ -74,6 +74,13 @@ PACKAGED_RECIPES = {
         "adapted",
         [
             f"objectives.distillation.teacher={ACCURATE_MODEL}",
+            "objectives.distillation.teacher_languages=[en]",
+        ],
+    ),
+    TMDE_MODEL: (
+        "adapted",
+        [
+            f"objectives.distillation.teacher={TMDE_MODEL}",
             "objectives.distillation.teacher_languages=[en]",
         ],
     ),

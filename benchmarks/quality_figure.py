@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.tables import SystemSummary
 
 # Systems of this package, which the figure shows in color and joins by the Pareto front.
-OUR_SYSTEMS = ("default", "small", "hybrid", "adapted", "accurate")
+OUR_SYSTEMS = ("default", "small", "tmde", "hybrid", "adapted", "accurate")
 LABELS = {
     "e5-small": "multilingual-e5-small",
     "StaticEmbedding": "StaticEmbedding, ours\n(random start, 8 minutes)",

@@ -64,6 +64,7 @@ SYSTEM_TITLES = (
     ("StaticEmbedding", "`StaticEmbedding`, ours (random start, 8 minutes)"),
     ("default", "`default`"),
     ("small", "`small`"),
+    ("tmde", "`tmde`"),
     ("hybrid", "`hybrid`"),
     ("adapted", "`adapted`"),
     ("accurate", "`accurate`"),

@@ -352,7 +352,7 @@ def check_output(
     if path.suffix not in suffixes or path.is_dir():
         raise OptionError(f"{option} {path}: expected a file that ends in {' or '.join(suffixes)}")
     if path.exists() and not overwrite:
-        raise OptionError(f"{option} {path} exists; give --overwrite to replace it")
+        raise OptionError(f"{option} {path} exists; set --overwrite to replace it")
     target = path.resolve()
     if not os.access(target.parent, os.W_OK):
         raise OptionError(

@@ -13,7 +13,7 @@ there is left out:
    `adapted` to translate, to keep the distance constraint, and to find the teacher's vectors.
 5. `run-SEED-decoder`: the decoder alone, trained further to translate the vectors.
 
-Encoder and decoder are written to `--output` in 8 bits. Training takes four and a half CPU hours.
+Encoder and decoder are written to `--output` in 8 bits. Training takes four CPU hours.
 The same command resumes it after an interruption.
 """
 
@@ -49,7 +49,7 @@ TEACHER = "accurate"
 TEACHER_LANGUAGES = ("en", "es", "fr", "de", "it")
 TEACHER_BATCH = 512  # Tokens. On a CPU, larger batches are slower.
 SHARD_TEXTS = 10_000
-ROWS = 400_000  # Training reads each of them three or four times.
+ROWS = 400_000  # Training reads each of them once or twice.
 LONGEST_SENTENCE = 100  # Words.
 SHORTEST_PASSAGE = 40  # Words.
 LONGEST_PASSAGE = 160  # Words.
@@ -211,7 +211,7 @@ def train(work: Path, data: Path, run: Path, settings: list[str]) -> None:
         "warmup_steps=200",
         "train_max_length=224",
         "per_device_train_batch_size=64",
-        "max_cpu_minutes=225",
+        "max_cpu_minutes=205",
         "eval_minutes=60",
         *settings,
     ]
@@ -233,7 +233,7 @@ def train_decoder(work: Path, data: Path, run: Path, start: Path) -> None:
         "warmup_steps=100",
         "train_max_length=64",
         "per_device_train_batch_size=128",
-        "max_cpu_minutes=30",
+        "max_cpu_minutes=20",
         "eval_minutes=1000",
     ]
     train_adapted(work, data, run, run_settings)

@@ -294,8 +294,8 @@ def _check_output_is_meant(output: str | os.PathLike[str] | None, report_only: b
     """Raise `TmdeError` unless there is either an output or nothing to remove."""
     if report_only and output is not None:
         raise TmdeError(
-            f"report_only: found output {output} too; a report has no output: write its "
-            "findings to `removed`"
+            f"report_only: found output {output} too, expected only one of them; "
+            "a report writes its findings to `removed`"
         )
     if output is None and not report_only:
         raise TmdeError("output: found none, expected a file; or set report_only")

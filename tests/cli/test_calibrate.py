@@ -49,7 +49,7 @@ def test_calibrate(model, tmp_path):
     assert Calibration.from_pretrained(model).languages == ["de", "en"]
     again = run("calibrate", model, "--pairs", pairs)
     assert again.exit_code == 1
-    assert "exists; give --overwrite" in again.stderr
+    assert "exists; set --overwrite" in again.stderr
 
 
 def test_too_few_pairs(model, tmp_path):

@@ -226,7 +226,7 @@ def test_an_output_or_a_report(memory, tmp_path):
     assert "--output: found none, expected a file; or set --report-only" in result.stderr
     result = run("clean", memory, "-o", tmp_path / "clean.jsonl", "--report-only")
     assert result.exit_code == 1
-    assert "expected one of them" in result.stderr
+    assert "expected only one of them" in result.stderr
     assert not (tmp_path / "clean.jsonl").exists()
 
 
@@ -334,7 +334,7 @@ def test_locales_that_are_named_stay_apart(tmp_path):
     result = run("clean", memory, "-o", tmp_path / "clean.jsonl")
     assert result.exit_code == 1
     assert "found texts in one language (de-AT, de-DE), expected two" in result.stderr
-    assert "give --languages=de-AT,de-DE" in result.stderr
+    assert "set --languages=de-AT,de-DE" in result.stderr
     out = tmp_path / "named.jsonl"
     ok("clean", memory, "-o", out, "--languages", "de-AT,de-DE", "--skip", "partly-untranslated")
     assert [sorted(row["translation"]) for row in read_rows(out)] == [["de-AT", "de-DE"]] * 3

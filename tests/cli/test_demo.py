@@ -194,7 +194,7 @@ def test_search_and_its_filters(bag, tmp_path):
     assert len(search(shown, "Katze", 9, shown.languages).hits) == 5
     with pytest.raises(ValueError, match="The query is empty"):
         search(shown, " ", 5, ["de"])
-    with pytest.raises(ValueError, match="select at least one"):
+    with pytest.raises(ValueError, match="check at least one"):
         search(shown, "Katze", 5, [])
 
 

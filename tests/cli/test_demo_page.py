@@ -205,7 +205,7 @@ def test_hits_keep_to_the_languages_that_are_checked(open_page):
         for code in ("fr", "it"):
             page.get_by_role("checkbox", name=code, exact=True).uncheck()
         page.locator("#search").click()
-        page.get_by_role("alert").filter(has_text="select at least one").wait_for()
+        page.get_by_role("alert").filter(has_text="check at least one").wait_for()
 
 
 def test_the_switch_between_meaning_and_words_searches_again(open_page):

@@ -249,7 +249,7 @@ def test_folders_name_the_languages_of_their_texts(language_model, tmp_path, cap
         (tmp_path / "in" / code / "a.txt").write_text("Guten Tag")
     out = tmp_path / "out.npy"
     ok(tmp_path / "in", "-o", out, "-m", language_model)
-    assert "in: the folders de, en are taken as the languages of their texts" in caplog.text
+    assert "in: the folders de, en are used as the languages of their texts" in caplog.text
     embedder = DocumentEmbedder.from_pretrained(language_model, device="cpu")
     expected = embedder.encode(["Guten Tag"] * 2, language=["de", "en"])
     np.testing.assert_allclose(np.load(out), expected, atol=1e-5)
@@ -324,7 +324,7 @@ def test_shards_are_not_forgotten(interrupted):
 )
 def test_another_run_is_not_continued(words, difference, interrupted):
     message = refused(*interrupted, "--resume", *words)
-    assert f"its {difference}; give --overwrite" in message
+    assert f"its {difference}; set --overwrite" in message
 
 
 def test_another_input_is_not_continued(interrupted):
@@ -470,7 +470,7 @@ def test_a_complete_file_is_not_written_again(completed, tmp_path):
 
 
 def test_without_resume_a_complete_file_is_refused(completed):
-    assert "exists; give --overwrite" in refused(*completed)
+    assert "exists; set --overwrite" in refused(*completed)
 
 
 def test_a_file_of_other_vectors_is_not_complete(completed):
@@ -484,7 +484,7 @@ def test_a_file_of_other_vectors_is_not_complete(completed):
 def test_a_file_is_not_complete_if_its_input_has_changed(completed, tmp_path):
     later = time.time() + 60
     os.utime(completed[0], (later, later))
-    assert "in.jsonl has changed since; give --overwrite" in refused(*completed, "--resume")
+    assert "in.jsonl has changed since then; set --overwrite" in refused(*completed, "--resume")
 
 
 def test_a_folder_with_a_changed_text_is_not_complete(model, tmp_path):
@@ -499,13 +499,13 @@ def test_a_folder_with_a_changed_text_is_not_complete(model, tmp_path):
     later = (tmp_path / "out.npy").stat().st_mtime_ns + 1_000_000_000
     changed.write_text("Buenos días")
     os.utime(changed, ns=(later, later))
-    assert "in has changed since; give --overwrite" in refused(*command)
+    assert "in has changed since then; set --overwrite" in refused(*command)
 
 
 def test_a_file_of_fewer_rows_is_not_complete(completed, tmp_path):
     out = tmp_path / "out.parquet"
     pq.write_table(pq.read_table(out).slice(0, 4), out)
-    assert "give --overwrite" in refused(*completed, "--resume")
+    assert "set --overwrite" in refused(*completed, "--resume")
 
 
 def test_files_without_a_manifest_are_named(inputs, model, tmp_path):

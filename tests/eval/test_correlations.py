@@ -348,7 +348,7 @@ def test_the_written_table(folders, tmp_path):
         "p": "0.0833333",
         "corrected_p": "0.333333",
     }
-    assert "exists; give --overwrite" in call(*folders, "-o", target, status=1)
+    assert "exists; set --overwrite" in call(*folders, "-o", target, status=1)
 
 
 def test_tasks_and_groups_are_selected(folders):

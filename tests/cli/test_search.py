@@ -374,7 +374,7 @@ def test_a_folder_of_texts(bag, tmp_path, caplog):
     out = tmp_path / "index"
     folder = tmp_path / "in"
     ok("index", folder, "-o", out, "-m", bag)
-    assert f"{folder}: the folders de, es are taken as the languages" in caplog.text
+    assert f"{folder}: the folders de, es are used as the languages" in caplog.text
     assert hit_ids("haus", out) == ["in/de/a", "in/es/a"]
     assert hit_ids("haus", out, "--filter", "language=es", "--top-k", 1) == ["in/es/a"]
 
@@ -420,7 +420,7 @@ def test_a_long_document_is_shown_by_its_nearest_passage(bag, tmp_path):
     assert hit["passage"] == "## Licht\n\nkatze baum"
     assert "Haus › Licht" in ok("search", "katze baum", out).stdout
     assert "passage" in hits("katze baum", out)[0]
-    assert "found vectors of passages; leave --no-passages out" in refused(
+    assert "found vectors of passages; omit --no-passages" in refused(
         "index", source, "-o", out, "--no-passages"
     )
     whole = tmp_path / "whole"
@@ -491,7 +491,7 @@ def test_an_id_of_two_files(bag, tmp_path):
         (folder / name).write_text("id,text\n7,haus\n")
     message = refused("index", folder, "-o", tmp_path / "index", "-m", bag)
     assert (
-        f"{folder}/b.csv, row 2, field 'id': found '7', the id of row 2 of {folder}/a.csv too"
+        f"{folder}/b.csv, row 2, field 'id': found '7', which is also the id of row 2 of {folder}/a.csv"
         in message
     )
 

@@ -196,7 +196,7 @@ def test_a_full_disk_is_no_damage(tmp_path, monkeypatch, full_disk, operation):
         monkeypatch.setattr(index, "_maintain", lambda: None)
     with (
         full_disk(),
-        pytest.raises(TmdeError, match=r"cannot be .* error 27") as info,
+        pytest.raises(TmdeError, match=r"can't be .* error 27") as info,
     ):
         operation(index)
     assert "delete the folder" not in str(info.value)
@@ -208,7 +208,7 @@ def test_an_unreadable_index_is_no_damage(index_of_words, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("tmde.documents.index_table._connect", refuse)
-    with pytest.raises(TmdeError, match=r"news.index: cannot be read .*Permission denied"):
+    with pytest.raises(TmdeError, match=r"news.index: can't be read .*Permission denied"):
         DocumentIndex.open(index_of_words)
 
 

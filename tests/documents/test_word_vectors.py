@@ -269,7 +269,7 @@ def test_bad_files_of_similarities_are_named(tmp_path, pairs, scores, message):
 def test_languages_of_a_bag_have_one_dimension():
     german = WordVectors(["haus"], np.ones((1, 3), np.float32))
     english = WordVectors(["house"], np.ones((1, 2), np.float32))
-    with pytest.raises(TmdeError, match="different dimensions, {'de': 3, 'en': 2}, expected the"):
+    with pytest.raises(TmdeError, match="different dimensions, {'de': 3, 'en': 2}, expected equal"):
         word_bag({"de": german, "en": english})
 
 

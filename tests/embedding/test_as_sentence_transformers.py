@@ -287,7 +287,7 @@ def test_an_unknown_argument_is_a_type_error(method, embedder):
         ({"pool": {}}, "pool: found {}, .*tmde embed --help"),
         ({"chunk_size": 100}, "chunk_size: found 100, .*tmde embed --help"),
         ({"output_value": "token_embeddings"}, "found 'token_embeddings', .*preprocess"),
-        ({"prompt": "haus " * 100}, "expected more than .* tokens of the prompt"),
+        ({"prompt": "haus " * 100}, "expected more than .* prompt tokens"),
     ],
 )
 def test_arguments_that_make_no_sense(options, message, embedder):

@@ -518,7 +518,7 @@ def test_every_family_embeds_each_text_by_its_language(
 @pytest.mark.parametrize(
     ("texts", "language", "message"),
     [
-        (["a"], None, "text 0: found None, .*AlignedModel has an encoder for each language"),
+        (["a"], None, "text 0: found None, .*AlignedModel has one encoder per language"),
         (
             ["a", "b"],
             ["de", "xx"],

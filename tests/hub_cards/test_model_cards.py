@@ -273,7 +273,7 @@ def test_an_evaluation_of_several_systems_of_which_none_is_named(run, evaluation
 
 
 def test_a_folder_without_an_evaluation(run, tmp_path):
-    message = "found no eval.json, expected the folder of an evaluation"
+    message = "found no eval.json, expected an evaluation folder"
     with pytest.raises(ValueError, match=message):
         model_card(run, results=[tmp_path / "empty"])
 

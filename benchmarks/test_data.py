@@ -307,6 +307,9 @@ def main(
         typer.Option(help="NAME=TEXT before the paragraphs that questions search."),
     ] = None,
     dtype: Annotated[list[str] | None, typer.Option(help="NAME=bfloat16.")] = None,
+    bfloat16: Annotated[
+        list[str] | None, typer.Option(help="NAME: measure its speed in bfloat16, too.")
+    ] = None,
     training: Annotated[
         list[str] | None, typer.Option(help="NAME=TEXT: how long a model was trained.")
     ] = None,
@@ -361,6 +364,17 @@ def main(
     first_models = [system for system in computed if system.name not in folders]
     first_models += [system for system in computed if system.name in seeds]
     speeds = measure_speed(first_models, speed_texts(data))
+    in_bfloat16 = bfloat16 or []
+    bfloat16_systems = load_systems(
+        folders,
+        in_bfloat16,
+        prompts,
+        dict.fromkeys(in_bfloat16, "bfloat16"),
+        static,
+        cache,
+        document_prompts,
+    )
+    bfloat16_speeds = measure_speed(bfloat16_systems, speed_texts(data))
 
     rows = []
     for system in first_models:
@@ -371,6 +385,8 @@ def main(
             "dtype": dtypes.get(system.name, "float32"),
             "training": trainings.get(system.name),
         }
+        if system.name in bfloat16_speeds:
+            row["texts_per_second_bfloat16"] = bfloat16_speeds[system.name]["median"]
         rows.append(row | quality_row(results, seeds.get(system.name, [system.name])))
     for system in stored:
         row = {"system": system.name, "training": trainings.get(system.name)}
@@ -380,6 +396,7 @@ def main(
         "prompts": prompts,
         "document_prompts": document_prompts,
         "dtypes": dtypes,
+        "bfloat16": in_bfloat16,
         "languages": list(LANGUAGES),
     }
     write_json(json_path, "test_data", settings, rows)

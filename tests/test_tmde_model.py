@@ -32,7 +32,7 @@ def test_the_package_is_small_and_complete(embedder):
     assert (FOLDER / "README.md").is_file()
     assert packaged_name(FOLDER) == "tmde"
     assert isinstance(embedder.model, AdaptedModel)
-    assert embedder.model.config.encoder_config["num_hidden_layers"] == 4
+    assert embedder.model.config.encoder_config.num_hidden_layers == 4
     assert tuple(embedder.languages) == LANGUAGES
     assert "model='tmde'" in repr(embedder)
 

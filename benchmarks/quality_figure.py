@@ -16,7 +16,7 @@ OUR_COLOR = "#1f5fa8"
 OTHER_COLOR = "#757575"
 FRONT_COLOR = "#b9c9de"
 SPEED_TICKS = (10, 100, 1000, 10_000)
-SPEED_LIMITS = (4, 300_000)  # room for the labels beside the outermost points
+SPEED_LIMITS = (10, 900_000)  # room for the labels beside the outermost points
 LEAST_SENTENCES = 50.0  # Systems that find fewer translations than this, in %, are not drawn.
 
 

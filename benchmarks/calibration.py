@@ -172,7 +172,7 @@ def main(
     json: Annotated[Path | None, typer.Option(help="File of the results.")] = None,
     figure: Annotated[Path | None, typer.Option(help="File of the figure, .png.")] = None,
 ) -> None:
-    """Measure the calibration of both packaged models."""
+    """Measure the calibration of `default` and `accurate`."""
     collections = {
         "Tatoeba": sentence_pairs(data / "test" / "tatoeba.parquet"),
         "questions": load_questions(data / "test" / "xquad.parquet"),

@@ -29,12 +29,15 @@ GRID_POINTS = 100
 Curves = Mapping[str, Mapping[int, Sequence[Mapping[str, Any]]]]
 
 
-def draw_curves(curves: Curves, path: Path) -> None:
+def draw_curves(curves: Curves, path: Path) -> Any:
     """Draw every measure of every system, with a band from the lowest to the highest seed.
 
     Args:
         curves: The points of each run, by system and seed.
         path: The file, PNG or SVG. Its folder must exist.
+
+    Returns:
+        The figure of matplotlib, which is closed.
     """
     # matplotlib takes a second to import, and only the figure needs it.
     import matplotlib
@@ -62,6 +65,7 @@ def draw_curves(curves: Curves, path: Path) -> None:
         metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
         figure.savefig(path, dpi=110, metadata=metadata)
         pyplot.close(figure)
+    return figure
 
 
 def _draw_system(

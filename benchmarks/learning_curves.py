@@ -12,7 +12,8 @@ it was interrupted, and measures new checkpoints alone.
 The contrasts of the comparison are tested at equal rows and at equal CPU minutes: the most that
 every run of both systems has reached. Between two checkpoints, a curve is a straight line. The
 variance over seeds is pooled over the systems of a family, see `tmde.papers.verdicts`. Holm's
-method corrects the p-values of Cross over all contrasts.
+method corrects the p-values of Cross over all contrasts at equal rows and at equal minutes. While
+runs are missing, verdicts are preliminary.
 """
 
 import json
@@ -36,6 +37,7 @@ from tmde.eval.statistics import holm
 from tmde.papers.claims import learning_curve, training_cpu_minutes
 from tmde.papers.comparison import read_comparison
 from tmde.papers.verdicts import (
+    FEWEST_SEEDS,
     SeedDifference,
     SeedVariance,
     detectable_difference,
@@ -115,7 +117,10 @@ def curves_of(folder: Path, tasks: Sequence[LoadedTask]) -> dict[str, dict[int, 
 
 
 def value_at(points: Sequence[Point], axis: str, position: float, measure: str) -> float:
-    """Return a measure of a run at a number of rows or minutes, on a line between checkpoints."""
+    """Return a measure of a run at a number of rows or minutes, on a line between checkpoints.
+
+    After the last checkpoint, the value is that of the last one.
+    """
     positions = [point[axis] for point in points]
     values = [point["measures"][measure] for point in points]
     return float(np.interp(position, positions, values))
@@ -131,17 +136,25 @@ def values_at(
     return values
 
 
-def family_variances(
-    curves: Curves, axis: str, position: float, measure: str
-) -> dict[str, SeedVariance]:
-    """Return the variance of a measure over seeds, by system; systems of a family share it."""
-    variances = {}
-    for family in FAMILIES:
-        systems = [system for system in family if system in curves]
-        values = [values_at(curves[system], axis, position, measure) for system in systems]
-        if any(len(values_of_system) > 1 for values_of_system in values):
-            variances |= dict.fromkeys(systems, pooled_variance(values))
-    return variances
+def family_of(system: str) -> tuple[str, ...]:
+    """Return the systems that are expected to vary as much as a system, itself included."""
+    return next(family for family in FAMILIES if system in family)
+
+
+def family_variance(
+    curves: Curves, system: str, axis: str, position: float, measure: str
+) -> SeedVariance | None:
+    """Return the variance of a measure over seeds of the family of a system.
+
+    None if no system of the family has two seeds.
+    """
+    values = []
+    for member in family_of(system):
+        if member in curves:
+            values.append(values_at(curves[member], axis, position, measure))
+    if all(len(values_of_member) < FEWEST_SEEDS for values_of_member in values):
+        return None
+    return pooled_variance(values)
 
 
 def shared_end(curves: Curves, systems: Sequence[str], axis: str) -> float:
@@ -152,22 +165,37 @@ def shared_end(curves: Curves, systems: Sequence[str], axis: str) -> float:
     return float(min(ends))
 
 
+def shared_begin(curves: Curves, systems: Sequence[str], axis: str) -> float:
+    """Return the rows or minutes after which every run of the systems has a checkpoint."""
+    begins = []
+    for system in systems:
+        begins += [points[0][axis] for points in curves[system].values()]
+    return float(max(begins))
+
+
 def contrast_row(curves: Curves, better: str, worse: str, axis: str) -> dict[str, Any] | None:
     """Return the differences of two systems in all measures, at equal rows or minutes.
 
-    None if a system is not measured, or its family has a single seed of each system.
+    None if a system is not measured, if no system of its family has two seeds, or if one system
+    ends before the first checkpoint of the other.
     """
     if better not in curves or worse not in curves:
         return None
     position = shared_end(curves, [better, worse], axis)
+    if position < shared_begin(curves, [better, worse], axis):
+        return None
     differences = {}
     for measure in next(iter(curves[better].values()))[-1]["measures"]:
-        variances = family_variances(curves, axis, position, measure)
-        if better not in variances or worse not in variances:
+        variance = family_variance(curves, better, axis, position, measure)
+        other_variance = family_variance(curves, worse, axis, position, measure)
+        if variance is None or other_variance is None:
             return None
         values = values_at(curves[better], axis, position, measure)
         other_values = values_at(curves[worse], axis, position, measure)
-        difference = pooled_difference(values, other_values, variances[better], variances[worse])
+        if family_of(better) == family_of(worse):
+            difference = pooled_difference(values, other_values, variance)
+        else:
+            difference = pooled_difference(values, other_values, variance, other_variance)
         differences[measure] = asdict(difference)
     return {
         "better": better,
@@ -186,12 +214,16 @@ def contrast_rows(curves: Curves, contrasts: Sequence[Sequence[str]]) -> list[di
             row = contrast_row(curves, better, worse, axis)
             if row is not None:
                 rows.append(row)
-    corrected = holm([row["differences"][DECIDING]["p"] for row in rows])
+    tests = len(AXES) * len(contrasts)
+    p_values = [row["differences"][DECIDING]["p"] for row in rows]
+    # A contrast that is not measured yet counts as one with p = 1.
+    missing = [1.0] * (tests - len(rows))
+    corrected = holm([*p_values, *missing])[: len(rows)]
     for row, corrected_p in zip(rows, corrected, strict=True):
         difference = SeedDifference(**row["differences"][DECIDING])
         row["corrected_p"] = corrected_p
         row["verdict"] = verdict_of(difference, corrected_p)
-        row["detectable"] = detectable_difference(difference, len(rows))
+        row["detectable"] = detectable_difference(difference, tests)
     return rows
 
 

@@ -337,6 +337,7 @@ def main(
     check_names("--document-prompt", document_prompts, known)
     check_names("--dtype", dtypes, known)
     check_names("--training", trainings, known)
+    check_names("--bfloat16", dict.fromkeys(bfloat16 or [], ""), list(folders_of_systems))
 
     tasks = []
     for title, (task_name, file_name) in TASKS.items():

@@ -211,7 +211,7 @@ def main(
     ] = None,
     json: Annotated[Path | None, typer.Option(help="File of the results.")] = None,
 ) -> None:
-    """Measure the thresholds of both packaged models."""
+    """Measure the thresholds of `default` and `accurate`."""
     domains = read_domains(data, ntrex)
     if write is not None:
         rows = []

@@ -59,7 +59,8 @@ class DedupeOptions(common.LongOptions, common.ModelOptions):
         Option(
             "--model",
             "-m",
-            help="Model that finds translations: folder or Hub id. Default: the packaged model.",
+            help="Model that finds translations: folder, Hub id or packaged model. Default: "
+            "`default`.",
             callback=common.check_model_name,
         ),
     ] = None

@@ -26,7 +26,8 @@ class DemoOptions(common.ModelOptions, common.InputOptions):
     """The options of `tmde demo`."""
 
     model: Annotated[
-        str | None, Argument(help="Folder or Hub id. Default: the index's, or the packaged one.")
+        str | None,
+        Argument(help="Folder, Hub id or packaged model. Default: the index's, or `default`."),
     ] = None
     collection: Annotated[
         str | None,

@@ -49,7 +49,7 @@ class RunOptions(common.LongOptions, common.ModelOptions):
         list[str] | None,
         Argument(
             metavar="MODEL",
-            help="Folders or Hub ids, as MODEL or NAME=MODEL. Default: the packaged model.",
+            help="Folders, Hub ids or packaged models, as MODEL or NAME=MODEL. Default: `default`.",
             show_default=False,
         ),
     ] = None

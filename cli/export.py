@@ -132,7 +132,7 @@ class StaticOptions:
 def static(options: StaticOptions) -> None:
     """Export a bag as a static model for sentence-transformers and model2vec.
 
-    Opening the folder does not require tmde. The packaged model is a bag:
+    Opening the folder does not require tmde. The packaged model `default` is a bag:
 
         tmde export static default -o static
 
@@ -140,7 +140,7 @@ def static(options: StaticOptions) -> None:
     `StaticModel.from_pretrained("static").encode("Guten Tag")` with model2vec.
 
     A static model counts every occurrence of a token. If the model dampens repeated tokens, as
-    the packaged one does, vectors differ slightly. The command measures this on the built-in sample
+    `default` does, vectors differ slightly. The command measures this on the built-in sample
     and reports it in FOLDER/README.md.
 
     Every tmde model also opens without export: SentenceTransformer(MODEL, trust_remote_code=True).

@@ -26,7 +26,7 @@ class IndexOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
         Option(
             "--model",
             "-m",
-            help="Folder or Hub id. Default: the index's model, or the packaged one.",
+            help="Folder, Hub id or packaged model. Default: the index's, or `default`.",
             callback=common.check_model_name,
         ),
     ] = None

@@ -33,7 +33,7 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
         Option(
             "--model",
             "-m",
-            help="Folder or Hub id. Default: the packaged model.",
+            help="Folder, Hub id or packaged model. Default: `default`.",
             callback=common.check_model_name,
         ),
     ] = None

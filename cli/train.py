@@ -99,9 +99,9 @@ def train(options: TrainOptions) -> None:
     CPU), small (T-MDE trained mainly with InfoNCE, 10 minutes, on top of such a bag), base (the
     same, larger, for a GPU), adapted (fine-tunes a pretrained encoder, --encoder), distil (learns a
     teacher's vectors), tmde, ctmde, ctmde_p (T-MDE as in Li's thesis), quickstart; `tmde recipes`
-    lists all. bag, small and base are initialized from the packaged model if it has the languages.
-    To train on several processes, use `torchrun --nproc-per-node 2 -m tmde train` or `accelerate
-    launch -m tmde train`.
+    lists all. bag, small and base are initialized from the packaged model `default` if it has the
+    languages. To train on several processes, use `torchrun --nproc-per-node 2 -m tmde train` or
+    `accelerate launch -m tmde train`.
     """
     words = [word for word in (options.recipe, *(options.overrides or ())) if word is not None]
     check_quoting(words)

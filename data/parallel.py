@@ -260,14 +260,14 @@ def _check_files(source: object) -> None:
         "source",
         source,
         "existing files, a Hub dataset or a Dataset",
-        "Pass rows in memory as datasets.Dataset.from_list(rows) or "
-        "datasets.Dataset.from_dict(columns).",
+        "Correct the paths of the files, or pass rows in memory as "
+        "datasets.Dataset.from_list(rows) or datasets.Dataset.from_dict(columns).",
         MissingFileError,
     )
 
 
 def _is_file(path: object) -> bool:
-    return isinstance(path, str | os.PathLike) and os.path.exists(path)
+    return isinstance(path, str | os.PathLike) and os.path.isfile(path)
 
 
 def _place_of(sources: Sequence[RowSource]) -> str:

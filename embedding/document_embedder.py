@@ -1063,8 +1063,8 @@ class DocumentEmbedder(SentenceTransformer):
         The text shows what a vector stores: topic and names survive more often than wording.
 
         Args:
-            embeddings: Vectors (n, d) or (d,) as `encode` returns them by default: not normalized,
-                quantized or truncated.
+            embeddings: Vectors (n, d) or (d,) exactly as `encode` returns them by default: not
+                scaled, quantized or truncated.
             language: The output language, one of the model's pivot languages. Default: the only
                 pivot language.
             max_new_tokens: The longest output in tokens.

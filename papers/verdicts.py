@@ -18,10 +18,10 @@ The rules, in one place:
 Without the correction, p < 0.05 says the same as the 95 % interval: it excludes 0, or, with a
 margin, lies within the margin or outside of it.
 
-A comparison of several systems of one family can take the variance over seeds of the whole family
-in the place of a system's own: `pooled_variance` and `pooled_difference`. The test then has more
+A comparison of several systems of one family can use the whole family's variance over seeds
+instead of each system's own: `pooled_variance` and `pooled_difference`. The test then has more
 degrees of freedom, and so more power, if the systems of the family vary equally.
-benchmarks/seed_tests.py simulates the level and the power of both tests.
+benchmarks/seed_tests.py simulates the level and the power of these tests and of a bootstrap.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class SeedVariance:
     """The variance of systems over seeds.
 
     Attributes:
-        variance: The variance of one training.
+        variance: The variance of the score of a single run.
         degrees: The degrees of freedom of the variance.
     """
 
@@ -154,24 +154,29 @@ def pooled_difference(
     values: Mapping[int, float],
     other_values: Mapping[int, float],
     variance: SeedVariance,
-    other_variance: SeedVariance,
+    other_variance: SeedVariance | None = None,
 ) -> SeedDifference:
-    """Return the difference of two systems whose variances over seeds are those of their families.
+    """Return the difference of two systems, with the variances over seeds of their families.
 
     Args:
         values: The values of A by seed; one is enough.
         other_values: Those of B.
         variance: The variance of the family of A.
-        other_variance: The variance of the family of B. If A and B are of one family, it is the
-            same object as `variance`. Otherwise, the degrees of freedom are Satterthwaite's.
+        other_variance: The variance of the family of B; None if A and B are of one family. With
+            two families, the degrees of freedom are Satterthwaite's.
     """
     mean = float(np.mean(list(values.values())) - np.mean(list(other_values.values())))
     part = variance.variance / len(values)
-    other_part = other_variance.variance / len(other_values)
-    standard_error = float(np.sqrt(part + other_part))
-    if other_variance is variance:
-        degrees = float(variance.degrees)
+    if other_variance is None:
+        other_part = variance.variance / len(other_values)
     else:
+        other_part = other_variance.variance / len(other_values)
+    standard_error = float(np.sqrt(part + other_part))
+    degrees = float(variance.degrees)
+    if standard_error <= _ROUNDING:
+        # The same with every seed. That few numbers are equal happens by chance.
+        return SeedDifference(mean, mean, mean, 1.0, 0.0, degrees)
+    if other_variance is not None:
         spread = part**2 / variance.degrees + other_part**2 / other_variance.degrees
         degrees = (part + other_part) ** 2 / spread
     half_width = float(stats.t.ppf((1 + CONFIDENCE) / 2, degrees)) * standard_error

@@ -82,6 +82,7 @@ PACKAGED_RECIPES = {
         [
             f"objectives.distillation.teacher={TMDE_MODEL}",
             "objectives.distillation.teacher_languages=[en]",
+            "objectives.translation={weight: 0.1, sampled_vocabulary: 2000}",
         ],
     ),
 }

@@ -21,6 +21,7 @@ PAGES = {
     "project/changelog.md": "CHANGELOG.md",
     "project/contributing.md": "CONTRIBUTING.md",
     "project/packaged-model.md": "embedding/default/README.md",
+    "project/packaged-model-tmde.md": "embedding/tmde/README.md",
     "project/packaged-model-accurate.md": "embedding/accurate/README.md",
     "project/security.md": "SECURITY.md",
 }

@@ -64,8 +64,22 @@ def test_contrast_without_measurements_is_left_out():
     contrasts = [["tmde_f", "tmde"], ["tmde", "laser_1"]]
     rows = learning_curves.contrast_rows(CURVES, contrasts)
     assert [row["better"] for row in rows] == ["tmde", "tmde"]
+    # Those that are missing count in Holm's correction.
+    smallest = min(row["differences"]["Cross"]["p"] for row in rows)
+    assert min(row["corrected_p"] for row in rows) == pytest.approx(min(1, 4 * smallest))
 
 
-def test_figure_is_drawn(tmp_path):
-    learning_curves.draw_curves(CURVES, tmp_path / "curves.png")
-    assert (tmp_path / "curves.png").stat().st_size > 10_000
+def test_systems_without_a_common_stretch_are_not_compared():
+    slow = {42: points_of([10, 20], [1.0, 2.0]), 43: points_of([10, 20], [1.0, 3.0])}
+    rows = learning_curves.contrast_rows(CURVES | {"laser_1": slow}, [["laser_1", "tmde"]])
+    assert [row["equal"] for row in rows] == ["minutes"]
+
+
+def test_figure_has_the_mean_of_each_system(tmp_path):
+    path = tmp_path / "curves.svg"
+    figure = learning_curves.draw_curves(CURVES, path)
+    assert path.is_file()
+    panel = figure.axes[0]
+    assert panel.get_legend_handles_labels()[1] == ["T-MDE", "LASER_1"]
+    rows, values = panel.lines[0].get_data()
+    assert (rows[-1], values[-1]) == pytest.approx((200, 41.0))

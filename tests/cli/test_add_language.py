@@ -75,7 +75,9 @@ def test_default_takes_a_language_of_another_script(tmp_path, monkeypatch):
     assert embedder.languages == ["de", "en", "es", "fr", "it", NEW]
 
 
-@pytest.mark.parametrize(("model", "options"), [("accurate", []), ("default", ["--new-tokens=0"])])
+@pytest.mark.parametrize(
+    ("model", "options"), [("accurate", []), ("tmde", []), ("default", ["--new-tokens=0"])]
+)
 def test_a_script_that_the_tokenizer_lacks_is_refused(model, options, tmp_path, monkeypatch):
     monkeypatch.chdir(packaged_place(tmp_path))
     done = add_to_packaged(model, *options)

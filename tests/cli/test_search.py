@@ -490,10 +490,8 @@ def test_an_id_of_two_files(bag, tmp_path):
     for name in ("a.csv", "b.csv"):
         (folder / name).write_text("id,text\n7,haus\n")
     message = refused("index", folder, "-o", tmp_path / "index", "-m", bag)
-    assert (
-        f"{folder}/b.csv, row 2, field 'id': found '7', which is also the id of row 2 of {folder}/a.csv"
-        in message
-    )
+    place = f"{folder}/b.csv, row 2, field 'id'"
+    assert f"{place}: found '7', which is also the id of row 2 of {folder}/a.csv" in message
 
 
 def test_filters_are_either_within_a_name_and_all_between_names(made):

@@ -399,7 +399,7 @@ def test_another_model():
         Calibration.from_pretrained("default").check_embedder(accurate)
 
 
-@pytest.mark.parametrize("name", ["default", "accurate"])
+@pytest.mark.parametrize("name", ["default", "tmde", "accurate"])
 def test_packaged_models_are_calibrated(name):
     calibration = Calibration.from_pretrained(name)
     calibration.check_embedder(DocumentEmbedder.from_pretrained(name, device="cpu"))
@@ -410,7 +410,7 @@ def test_packaged_models_are_calibrated(name):
 MEMORY = Path(__file__).parents[2] / "examples" / "data" / "memory.tsv"
 
 
-@pytest.mark.parametrize("name", ["default", "accurate"])
+@pytest.mark.parametrize("name", ["default", "tmde", "accurate"])
 def test_packaged_probabilities_hold_for_software_strings(name):
     """The calibrations were fitted to no such text. The strings are real."""
     with open(MEMORY, encoding="utf-8", newline="") as file:

@@ -185,7 +185,7 @@ def test_difference_within_a_family_by_hand():
     # The standard error is sqrt(10/3 * (1/3 + 1/2)) = 5/3, the quantile of t with 3 degrees of
     # freedom 3.182446.
     variance = pooled_variance(FAMILY)
-    difference = pooled_difference(FAMILY[1], FAMILY[0], variance, variance)
+    difference = pooled_difference(FAMILY[1], FAMILY[0], variance)
     assert difference.mean == pytest.approx(3.0)
     assert difference.degrees == 3
     assert difference.standard_error == pytest.approx(5 / 3)
@@ -197,7 +197,7 @@ def test_difference_within_a_family_by_hand():
 def test_two_systems_with_a_pooled_variance_are_the_t_test_of_student():
     expected = stats.ttest_ind(list(HIGH.values()), list(LOW.values()), equal_var=True)
     variance = pooled_variance([HIGH, LOW])
-    difference = pooled_difference(HIGH, LOW, variance, variance)
+    difference = pooled_difference(HIGH, LOW, variance)
     assert difference.p == pytest.approx(expected.pvalue)
     assert difference.degrees == expected.df
 
@@ -208,6 +208,14 @@ def test_families_of_one_system_each_are_the_test_of_welch():
     assert welch is not None
     assert difference.p == pytest.approx(welch.p)
     assert difference.degrees == pytest.approx(welch.degrees)
+
+
+def test_a_family_that_does_not_vary_has_no_significant_difference():
+    variance = pooled_variance([{1: 5.0, 2: 5.0}, {1: 4.0, 2: 4.0}])
+    for other_variance in (None, variance):
+        difference = pooled_difference({1: 5.0, 2: 5.0}, {1: 4.0, 2: 4.0}, variance, other_variance)
+        assert (difference.mean, difference.low, difference.high) == (1.0, 1.0, 1.0)
+        assert difference.p == 1.0
 
 
 def test_a_variance_needs_a_system_with_two_seeds():

@@ -309,7 +309,7 @@ def test_a_stream_cannot_be_taught(taught, tmp_path):
         prepared(rows, [], student(taught[0]), arguments(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["default", "accurate"])
+@pytest.mark.parametrize("name", ["default", "tmde", "accurate"])
 def test_a_packaged_model_teaches_by_its_name(name):
     teacher = ModelTeacher(find_version(name), 384)
     texts = ["The bridge is closed.", "Le pont est fermé."]

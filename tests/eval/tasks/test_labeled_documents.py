@@ -374,7 +374,10 @@ def changed(position, **fields):
         (changed(2, split="eval"), r"row 3, field 'split': found 'eval', expected train, dev"),
         (changed(2, split=""), r"row 3, field 'split': found none, .* other rows have a split"),
         (changed(2, id=None), r"row 3, field 'id': found None, expected an id"),
-        (changed(2, id="a1"), r"row 3, field 'id': found 'a1', expected an id other than that of row 2"),
+        (
+            changed(2, id="a1"),
+            r"row 3, field 'id': found 'a1', expected an id other than that of row 2",
+        ),
         (changed(8, label="b"), r"row 9, field 'label': found 'b', expected 'a' as in row 1"),
         (changed(8, split="test"), r"row 9, field 'split': found 'test', expected 'train' as in"),
         (documents(split="train"), r"field 'split': found no test documents in de, en"),

@@ -196,8 +196,11 @@ def test_options_reach_the_optimizer(tokenizer, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"optim_args": "amsgrad=true"}, "optim_args='amsgrad=true': optim=adamw_torch_fused has"),
-        ({"optim": "adafactor", "optim_args": "a=1"}, "optim_args='a=1': optim=adafactor has no"),
+        (
+            {"optim_args": "amsgrad=true"},
+            "optim_args='amsgrad=true': optim=adamw_torch_fused takes",
+        ),
+        ({"optim": "adafactor", "optim_args": "a=1"}, "optim_args='a=1': optim=adafactor takes no"),
         ({"optim_target_modules": ["fc1"]}, "optim_target_modules=.*: optim=adamw_torch_fused has"),
     ],
 )

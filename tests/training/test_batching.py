@@ -477,7 +477,7 @@ def assert_one_begin_and_end_per_text(batch, tokenizer) -> None:
 
 def test_a_tokenizer_that_would_glue_words_together_cannot_join(tokenizer):
     dataset = make_dataset(numbered_rows(3))
-    message = "max_joined_rows=2: .* makes 'aa' .*expected 'a a': .*add_prefix_space=true"
+    message = "max_joined_rows=2: .* into 'aa', expected 'a a': .*add_prefix_space=true"
     with pytest.raises(ValueError, match=message):
         make_batches(dataset, tokenizer, max_joined_rows=2)
     single_rows = make_batches(dataset, tokenizer, max_joined_rows=1)

@@ -537,7 +537,11 @@ def test_counts_are_the_numbers_of_terms():
         ("infonce", {"temperature": 0}, r"infonce temperature=0 must lie in \(0, inf\)"),
         ("infonce", {"dims": []}, r"infonce dims: found an empty list, expected lengths such as"),
         ("infonce", {"dims": [0, 8]}, "infonce dims: found 0, expected lengths of 1 or more"),
-        ("infonce", {"dims": [8, 4]}, r"infonce dims: found 4 after 8 in \[8, 4\], expected each"),
+        (
+            "infonce",
+            {"dims": [8, 4]},
+            r"infonce dims: found 4 after 8 in \[8, 4\], expected increasing",
+        ),
         ("infonce", {"dims": [4, 4]}, r"infonce dims: found 4 after 4 in \[4, 4\]"),
         ("infonce", {"dims_per_step": 1}, "infonce dims_per_step: found 1 without dims, expected"),
         (

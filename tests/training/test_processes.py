@@ -53,7 +53,7 @@ def test_processes_that_have_not_met_are_refused(monkeypatch):
 
 def test_one_process_where_accelerate_was_asked_for_two_is_refused(monkeypatch):
     set_variables(monkeypatch, **ACCELERATE)
-    with pytest.raises(TmdeError, match="started one process .* `torchrun --nproc-per-node 2`"):
+    with pytest.raises(TmdeError, match="started only one process.* `torchrun --nproc-per-node 2`"):
         check_processes(arguments())
 
 

@@ -17,7 +17,7 @@ _UTF_16_SAMPLE = 1000  # The first bytes of a file tell whether it is UTF-16 wit
 
 
 def shown_path(path: str | os.PathLike) -> str:
-    r"""Return a path for messages and ids: bytes that are not UTF-8 become `\xe9`.
+    r"""Return a path for messages and ids, with bytes that are not UTF-8 escaped, such as `\xe9`.
 
     Python has such bytes as lone surrogates, which cannot be printed or stored.
     """

@@ -1,4 +1,4 @@
-"""YAML as the authors of recipes mean it."""
+"""A YAML loader that reads numbers and booleans as YAML 1.2 does."""
 
 import re
 

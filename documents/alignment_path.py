@@ -12,7 +12,7 @@ from tmde.documents.beads import BeadCosts
 Move = tuple[int, int]  # sentences of both documents
 Node = tuple[int, int]  # sentences of both documents before the node
 
-FULL = 300  # sentences of both documents up to which every cell is computed, as in vecalign
+FULL = 300  # Every cell is computed if n * m is at most the square of this.
 ROWS = 32  # rows of cells whose cosines are computed at once
 SKIPS: list[Move] = [(1, 0), (0, 1)]
 SMALLEST_HALVED = 4  # sentences; a shorter document is not searched in a band
@@ -21,8 +21,8 @@ SMALLEST_HALVED = 4  # sentences; a shorter document is not searched in a band
 def cheapest_path(costs: BeadCosts, skip: float, moves: list[Move], width: int) -> list[Node]:
     """Return the nodes of the cheapest path from (0, 0) to (n, m).
 
-    Above 300 sentences the path is searched near that of a coarser pass, over pairs of neighboring
-    sentences.
+    If n * m exceeds 300² and both documents have at least four sentences, the path is searched near
+    that of a coarser pass, over pairs of neighboring sentences.
 
     Args:
         costs: The costs of moves.

@@ -71,7 +71,7 @@ class DebiasedLanguages:
 
 
 def remove_language_directions(vectors: Mapping[str, SplitVectors]) -> DebiasedLanguages:
-    """Remove 1, 2, 4, 8 ... directions of each language, until the language is hardly told.
+    """Remove 1, 2, 4, 8 ... directions of each language, until it can hardly be predicted.
 
     The first rank, 0 included, with a `language_accuracy` below `LANGUAGE_LIMIT` is taken, as in
     Gong et al. (2021), section 10.1; without one, the last that the vectors allow.

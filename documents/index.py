@@ -384,7 +384,8 @@ class DocumentIndex:
 
         Args:
             ids: The ids.
-            query: A unit vector, (d,): documents get the cosine to their nearest passage as score.
+            query: A unit vector, (d,). The score of a document is the highest cosine of this vector
+                with any of its passages.
                 None returns whole documents with a score of 1.
 
         Raises:

@@ -79,8 +79,9 @@ def align_sentences(
     instead of random ones; several sentences have the sum of their vectors; and the mean of both
     documents is first subtracted from all vectors.
 
-    Above 300 sentences, the path is searched near that of a coarser pass, in time and memory that
-    grow with n + m, unless long parts of a document have no counterpart.
+    If n * m exceeds 300² and both documents have at least four sentences, the path is searched near
+    that of a coarser pass, in time and memory that grow with n + m, unless long parts of a document
+    have no counterpart.
 
     Args:
         first: The vectors of the n sentences, (n, d). n may be 0.

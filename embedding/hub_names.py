@@ -1,4 +1,4 @@
-"""Names of models and datasets: a path of this machine, or a repository of the Hub.
+"""Names of models and datasets: a local path, or a repository on the Hub.
 
 The commands check names before they import anything heavy, so this file imports nothing heavy.
 """

@@ -1,4 +1,4 @@
-"""What is fast on this machine: the type of numbers, and the size of a batch on a CPU."""
+"""What is fast on this machine: whether bfloat16 is, and the batch size on a CPU."""
 
 from __future__ import annotations
 

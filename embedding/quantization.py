@@ -165,8 +165,8 @@ def restored_vectors(
         dimension: The dimension of the model.
 
     Raises:
-        TmdeError: The precision is unknown, is not that of the vectors, or has to be given; or the
-            vectors differ in width.
+        TmdeError: The precision is unknown, does not match the vectors, or is required but missing;
+            or the vectors differ in width.
     """
     if precision is not None:
         check_precision(precision)
@@ -193,10 +193,10 @@ def restored_vectors(
 def _stored_precision(
     name: str, vectors: torch.Tensor, precision: str | None, dimension: int
 ) -> str | None:
-    """Return the precision in which vectors are stored; None if they are no quantized ones.
+    """Return the precision in which vectors are stored; None if they are not quantized.
 
     Raises:
-        TmdeError: The precision has to be given, or is not that of the vectors.
+        TmdeError: The precision is required but missing, or does not match the vectors.
     """
     if vectors.dtype not in _PRECISIONS_OF_DTYPE:
         return None

@@ -43,7 +43,7 @@ def encode_texts(
     all_states: bool,
     **options: torch.Tensor,
 ) -> BaseModelOutputWithPooling:
-    """Return what the encoder of a model makes of texts, in one call.
+    """Encode texts in one call, and return the output of the encoder.
 
     Args:
         model: The model that is trained.

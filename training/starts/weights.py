@@ -43,9 +43,10 @@ def warm_start(
 ) -> Report:
     """Change a new model in place to begin where a checkpoint ended.
 
-    T-MDE takes all of a bag, and so does an encoder of the Hub with `bag_residual`; other models
-    take its table. Models of the same architecture take parameters by name. So do an aligned model
-    from one of its encoders, and T-MDE from a language model.
+    From a bag, T-MDE with `direct_path` and an encoder from the Hub with `bag_residual` take
+    everything; other models take only the embedding table. Models of the same architecture take
+    parameters by name. So do an aligned model from one of its encoders, and T-MDE from a language
+    model.
 
     Tokens are matched by [`map_vocabulary`]. A token that the checkpoint lacks is the weighted mean
     of its pieces there; without pieces, it keeps its initial vector.

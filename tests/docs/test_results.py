@@ -116,7 +116,7 @@ def test_numbers_of_a_page_follow_the_file(folder):
     change(folder, "test_data", make_default_faster)
     page = compact(report.make_pages(folder)["speed-and-size"])
     assert "| `default` | 19 | 35,000 |" in page
-    assert "`default` embeds 35,000 sentences a second" in page
+    assert "`default` embeds 35,000 sentences per second" in page
 
 
 def test_file_that_no_page_uses_fails(folder):

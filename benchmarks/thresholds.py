@@ -47,7 +47,7 @@ from tmde.documents.reliability import expected_calibration_error, reliability_b
 from tmde.embedding import DocumentEmbedder
 from tmde.eval.tasks.documents import DocumentRetrieval
 
-MODELS = ("default", "accurate")
+MODELS = ("default", "tmde", "accurate")
 SHARE = 0.5
 DOCUMENTS = 62
 PAGES = 200
@@ -211,7 +211,7 @@ def main(
     ] = None,
     json: Annotated[Path | None, typer.Option(help="File of the results.")] = None,
 ) -> None:
-    """Measure the thresholds of `default` and `accurate`."""
+    """Measure the thresholds of the packaged models."""
     domains = read_domains(data, ntrex)
     if write is not None:
         rows = []

@@ -225,6 +225,16 @@ def _as_list(source: RowSource | Sequence[RowSource]) -> list[RowSource]:
     Raises:
         CorpusError: A source is a dictionary of splits, or rows in memory.
     """
+    if hasattr(source, "columns"):
+        raise bad_value(
+            "load_parallel",
+            None,
+            "source",
+            Unquoted(f"a {type(source).__name__}"),
+            "existing files, a Hub dataset or a Dataset",
+            "Pass a data frame as datasets.Dataset.from_pandas(frame).",
+            MissingFileError,
+        )
     sources: list[RowSource]
     if isinstance(
         source, str | os.PathLike | Mapping | datasets.Dataset | datasets.IterableDataset

@@ -4,6 +4,7 @@ import gzip
 import logging
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -100,6 +101,12 @@ def test_rows_in_memory(source, streaming):
     """A row is not taken for Moses files by language."""
     parts = ("found", "Das Haus.", "Dataset.from_list(rows)", "Dataset.from_dict(columns)")
     assert_says(error_of(source, streaming), *parts)
+
+
+def test_a_data_frame(streaming):
+    """Its column names are not taken for files."""
+    frame = pd.DataFrame({"de": ["Das Haus."], "en": ["The house."]})
+    assert_says(error_of(frame, streaming), "a DataFrame", "Dataset.from_pandas(frame)")
 
 
 def test_moses_files_of_different_lengths(streaming, write):

@@ -6,8 +6,8 @@ r"""Learning curves of a comparison: every checkpoint of every run, on developme
 
 `--data` holds `parallel_dev.parquet`, `general_dev.parquet`, `eval/sib200.parquet` and
 `eval/topic_documents.parquet`. A point has the rows and the CPU minutes of training before its
-checkpoint. What was measured of a checkpoint is kept beside it, so that the command goes on where
-it was interrupted, and measures new checkpoints alone.
+checkpoint. Measurements are stored beside each checkpoint, so an interrupted command resumes and
+measures only new checkpoints.
 
 The contrasts of the comparison are tested at equal rows and at equal CPU minutes: the most that
 every run of both systems has reached. Between two checkpoints, a curve is a straight line. The
@@ -176,7 +176,7 @@ def shared_begin(curves: Curves, systems: Sequence[str], axis: str) -> float:
 def contrast_row(curves: Curves, better: str, worse: str, axis: str) -> dict[str, Any] | None:
     """Return the differences of two systems in all measures, at equal rows or minutes.
 
-    None if a system is not measured, if no system of its family has two seeds, or if one system
+    None if a system was not measured, if no system of its family has two seeds, or if one system
     ends before the first checkpoint of the other.
     """
     if better not in curves or worse not in curves:

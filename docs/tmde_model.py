@@ -3,18 +3,19 @@ r"""Make `tmde`, a T-MDE with its decoder for the package.
     python docs/tmde_model.py WORK --data DATA
 
 `DATA` has the folders `general` and `parallel` with parquet files of parallel rows (columns
-`translation` and `doc_id`). `WORK` gets a file or folder for each step, and a step whose result is
-there is left out:
+`translation` and `doc_id`), and the files `general_dev.parquet` and `parallel_dev.parquet`. Each
+step writes a file or folder to `WORK`. A step is skipped if its result exists:
 
 1. `rows.parquet`: rows, and passages of several rows.
 2. `accurate.parquet`: the teacher's vectors, of one text of each row.
 3. `encoder`: the teacher's encoder, without the prompt.
-4. `run-SEED`: four of its layers with a decoder behind the bottleneck, trained by the recipe
-   `adapted` to translate, to keep the distance constraint, and to find the teacher's vectors.
-5. `run-SEED-decoder`: the decoder alone, trained further to translate the vectors.
+4. `run-42` (`--run`): four of its layers with a decoder behind the bottleneck, trained by the
+   recipe `adapted` to translate, to keep the distance constraint, and to predict the teacher's
+   vectors.
+5. `run-42-decoder`: the decoder alone, trained further to translate the vectors.
 
-Encoder and decoder are written to `--output` in 8 bits. Training takes four CPU hours.
-The same command resumes it after an interruption.
+Encoder and decoder are written to `--output` in 8 bits. Training takes four CPU hours. Run the
+same command again after an interruption, and it resumes.
 """
 
 import json
@@ -219,9 +220,9 @@ def train(work: Path, data: Path, run: Path, settings: list[str]) -> None:
 
 
 def train_decoder(work: Path, data: Path, run: Path, start: Path) -> None:
-    """Train the decoder of a run further, on vectors that stay as they are.
+    """Train the decoder of a run further, with a frozen encoder.
 
-    Beside the other objectives, it sees a fifth of the rows.
+    In `train`, the translation objective uses a fifth of the rows.
     """
     run_settings = [
         *["--warm-start", start],

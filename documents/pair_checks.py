@@ -189,8 +189,8 @@ def near_duplicate_key(text: str) -> str:
     """
     normalized = unicodedata.normalize("NFKC", plain_text(without_mnemonics(text))).casefold()
     normalized = _SIGN_OUTSIDE_NUMBERS.sub(" ", normalized)
-    kept = _only(("L", "M", "N"), normalized, _SIGNS_OF_WORDS + _SIGNS_OF_NUMBERS)
-    return " ".join(word for word in kept.split() if word.strip(_SIGNS_OF_WORDS))
+    words = _only(("L", "M", "N"), normalized, _SIGNS_OF_WORDS + _SIGNS_OF_NUMBERS)
+    return " ".join(word for word in words.split() if word.strip(_SIGNS_OF_WORDS))
 
 
 # ---- Text without code

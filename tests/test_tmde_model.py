@@ -1,5 +1,6 @@
 """The packaged model `tmde`: opened by name, by other libraries, and decoded."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -16,11 +17,18 @@ from tmde.embedding.packaged_models import PACKAGED_FOLDERS, packaged_name
 
 FOLDER = PACKAGED_FOLDERS[TMDE_MODEL]
 TEXTS = ["Das Parlament hat das Gesetz abgelehnt.", "Parliament rejected the law.", "", "Ja!"]
+SEAL = "03e4a350d09767ef4db5062623c85ff086f27d0f0d8192ba7b13243105cac122"
 
 
 @pytest.fixture(scope="module")
 def embedder():
     return DocumentEmbedder.from_pretrained("tmde", device="cpu", dtype="float32")
+
+
+def test_the_weights_are_those_that_were_measured():
+    """Every figure of this model in the documentation is of these bytes."""
+    weights = (FOLDER / "model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() == SEAL
 
 
 def test_the_package_is_small_and_complete(embedder):

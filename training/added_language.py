@@ -77,6 +77,7 @@ PACKAGED_RECIPES = {
             "objectives.distillation.teacher_languages=[en]",
         ],
     ),
+    # Its decoder follows the encoder, and learns a new pivot language.
     TMDE_MODEL: (
         "adapted",
         [

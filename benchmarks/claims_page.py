@@ -34,7 +34,7 @@ RATIO = "ratio"
 
 
 def seed_difference(measure: Mapping[str, Any]) -> str:
-    """Return the difference of a measure of a claim with its 95 % interval, in its unit.
+    """Return the difference of a measure of a claim with its 95% interval, in its unit.
 
     Shares are in points. A ratio is stored as the difference of logarithms.
     """

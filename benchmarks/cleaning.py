@@ -3,7 +3,7 @@
     pip install opusfilter bicleaner-hardrules
     python benchmarks/cleaning.py --data DATA --catalog keepassxc.jsonl --memory audacity-de.jsonl
 
-A fortieth of the rows gets each of twelve kinds of noise, so that 30 % of the rows are bad:
+A fortieth of the rows gets each of twelve kinds of noise, so that 30% of the rows are bad:
 
 - wrong language: the second text is one of a third language, the translation if there is one.
 - untranslated: the second text is the first one.

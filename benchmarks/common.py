@@ -98,7 +98,7 @@ def summary(values: Sequence[float]) -> dict[str, float | int]:
 
 
 def in_percent(outcomes: npt.ArrayLike, ids: Sequence[object] | None = None) -> list[float]:
-    """Return a mean and its 95 % interval over test items, in %: `[mean, low, high]`.
+    """Return a mean and its 95% interval over test items, in %: `[mean, low, high]`.
 
     Args:
         outcomes: The outcome of each item, (n,).
@@ -125,7 +125,7 @@ def sum_counts(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def cell_in_percent(cell: Cell) -> list[float]:
-    """Return the value of a cell and its 95 % interval, in %: `[value, low, high]`."""
+    """Return the value of a cell and its 95% interval, in %: `[value, low, high]`."""
     low, high = with_interval(cell).interval
     return [100 * cell.value, 100 * low, 100 * high]
 

@@ -5,7 +5,7 @@ r"""Level and power of tests that compare two systems with a few seeds each, by 
 A system has an accuracy on each test item: the mean of the system, plus a deviation of the seed,
 plus the difficulty of the item, which all systems share. Each item is answered several times, as a
 text is in several pairs of languages, and each answer is right by chance with this accuracy,
-clipped to 0 and 1, which makes true differences about 6 % smaller than stated. Four tests decide
+clipped to 0 and 1, which makes true differences about 6% smaller than stated. Four tests decide
 whether two systems differ:
 
 - Welch's t-test of the seeds' scores.

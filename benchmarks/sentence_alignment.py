@@ -227,7 +227,7 @@ def measure(pairs: Sequence[Pair], align: Aligner) -> dict[str, list[float]]:
 
 
 def f1_with_interval(counts: BeadCounts) -> list[float]:
-    """Return F1 and its 95 % interval over places in the documents, in %."""
+    """Return F1 and its 95% interval over places in the documents, in %."""
     places = [str(place) for place in range(len(counts.gold))]
     return cell_in_percent(Cell("", "", "strict_f1", counts.f1, places, counts.columns()))
 

@@ -21,7 +21,7 @@ class ReportError(ValueError):
 
 @dataclass(frozen=True)
 class Measure:
-    """A measured value and its spread: a 95 % interval over items, or a deviation over seeds.
+    """A measured value and its spread: a 95% interval over items, or a deviation over seeds.
 
     Args:
         value: The value.

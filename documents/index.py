@@ -142,7 +142,7 @@ class DocumentIndex:
     opened.
 
     Search is exact up to 20,000 documents and approximate beyond, with an inverted file (IVF) tuned
-    to find 98.5 % of the 10 nearest documents. A document has one vector per passage: a section, or
+    to find 98.5% of the 10 nearest documents. A document has one vector per passage: a section, or
     a part of a long one ([`~tmde.documents.passages`]). Its nearest passage decides its score.
 
     Example:

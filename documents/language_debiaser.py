@@ -33,7 +33,7 @@ class LanguageDebiaser:
     Args:
         rank: m, the number of directions to remove, of every language or by language
             (`{"de": 2, "en": 4}`). 0 removes none. `"auto"` takes the smallest of 0, 1, 2, 4, 8 ...
-            with which a linear classifier tells the language of fewer than 55 % of held-out vectors
+            with which a linear classifier tells the language of fewer than 55% of held-out vectors
             (section 10.1; see `choose_rank`). The texts of all languages should be about the same
             things, or their topics tell the language. The paper finds 32 to 256.
 

@@ -62,7 +62,7 @@ def find_neighbors(
     """Return the `k` candidates of highest cosine to each query.
 
     An approximate search is warned of, with its recall. `hnsw` is a graph that a query walks along,
-    with vectors in 8 bits. How far a query walks is doubled until 95 % of the exact neighbors of
+    with vectors in 8 bits. How far a query walks is doubled until 95% of the exact neighbors of
     256 random queries are found. `auto` is `exact` up to
     n m d = 1e13, and for sparse rows; beyond, it is `hnsw`, unless the walk would have to be so
     long that exact search is faster.
@@ -191,7 +191,7 @@ class NeighborGraph:
         return effort
 
     def tune(self, sample: UnitRows, k: int, last_effort: int) -> float:
-        """Lengthen the walks until 95 % of the exact neighbors are found.
+        """Lengthen the walks until 95% of the exact neighbors are found.
 
         Args:
             sample: Queries.

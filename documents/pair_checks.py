@@ -156,7 +156,7 @@ class _CharacterTable(dict[int, str]):
 def length_deviation(first: str, second: str, expected: float) -> float:
     """Return how far the ratio of two lengths is from the expected one, relative to what is usual.
 
-    The logarithm of the ratio scatters more for short texts. Of 99.5 % of the development pairs it
+    The logarithm of the ratio scatters more for short texts. Of 99.5% of the development pairs it
     is within 0.25 + 2.2 / sqrt(l), with l the length of the shorter text: their deviation is at
     most 1. Lengths are those of [`~tmde.documents.text_length.length_in_letters`].
 

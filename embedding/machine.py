@@ -13,7 +13,7 @@ _BAG_BATCH_TOKENS = 4096
 _FEWEST_BATCH_TOKENS = 128
 _USUAL_CACHE = 2**20  # bytes of the level-2 cache of a core, if the CPU does not tell
 # What the widest layer writes for a batch, over the size of the cache. For `accurate` on one core,
-# half of it was up to 16 % slower, and twice as much up to 7 %.
+# half of it was up to 16% slower, and twice as much up to 7%.
 _CACHES = 1.5
 
 

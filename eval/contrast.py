@@ -20,7 +20,7 @@ def evaluate_contrast(data: ContrastData, system: System) -> list[Cell]:
 
     For each ordered language pair, both source sentences of an item choose, by cosine, between the
     two target sentences. Cosines within `unit_rows.TIE` (1e-6) are a tie and count as half a right
-    choice, so a system that does not distinguish the sentences scores exactly 50 %.
+    choice, so a system that does not distinguish the sentences scores exactly 50%.
 
     Args:
         data: Minimal pairs; all languages have all items.

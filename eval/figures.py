@@ -188,12 +188,12 @@ def draw_principal_components(
         raw_accuracy, debiased_accuracy = pair.accuracies
         removed = "1 direction" if pair.rank == 1 else f"{pair.rank} directions"
         raw_axes.set_title(
-            f"{first} and {second}, raw\nlanguage predicted: {100 * raw_accuracy:.0f} %",
+            f"{first} and {second}, raw\nlanguage predicted: {100 * raw_accuracy:.0f}%",
             fontsize=11,
         )
         debiased_axes.set_title(
             f"{first} and {second}, {removed} removed\n"
-            f"language predicted: {100 * debiased_accuracy:.0f} %",
+            f"language predicted: {100 * debiased_accuracy:.0f}%",
             fontsize=11,
         )
         _draw_components(raw_axes, pair.languages, pair.raw, styles)
@@ -239,8 +239,8 @@ def _draw_components(
             linewidths=0,
         )
     first_share, second_share = 100 * analysis.explained_variance_ratio_
-    axes.set_xlabel(f"component 1 ({first_share:.1f} % of the variance)")
-    axes.set_ylabel(f"component 2 ({second_share:.1f} %)")
+    axes.set_xlabel(f"component 1 ({first_share:.1f}% of the variance)")
+    axes.set_ylabel(f"component 2 ({second_share:.1f}%)")
     axes.tick_params(labelsize=8)
     axes.legend(fontsize=9, markerscale=1.6)
 

@@ -37,14 +37,14 @@ def evaluate_geometry(
     - `value` is the accuracy on both languages of a linear classifier of the language: 0.5 where
       vectors do not tell it. The vectors are centered and share one scale.
     - `debiased_rank` is the first number of directions among 0, 1, 2, 4 ... without which the
-      accuracy is below 55 % (Gong et al., 2021, section 10.1). It is chosen among the rows that are
+      accuracy is below 55% (Gong et al., 2021, section 10.1). It is chosen among the rows that are
       learned from: a classifier learns from half of them and is tested on the others. If no rank
       suffices, it is the highest that was tried. `language_accuracy_debiased` is the accuracy on
       the tested rows after that, of a classifier that is trained again.
     - `precision_at_1_cosine` and `precision_at_1_euclidean` are the means of both directions of
       search; equal distances count as misses. `precision_at_1_debiased` is by cosine after
       `debiased_rank` directions are removed.
-    - `components_90` is the number of principal components that hold 90 % of the variance of the
+    - `components_90` is the number of principal components that hold 90% of the variance of the
       vectors of both languages, in all rows.
 
     Args:

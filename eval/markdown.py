@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import tabulate
 
-# Shares below this one round to 0.0 %.
+# Shares below this one round to 0.0%.
 SMALLEST_SHOWN_SHARE = 0.0005
 
 

@@ -192,9 +192,9 @@ EXTRAS = {
         "Directions removed", "debiased_rank", "Directions removed", is_share=False
     ),
     "components_90": ExtraMeasure(
-        "Components with 90 % of the variance",
+        "Components with 90% of the variance",
         "components_90",
-        "Principal components that hold 90 % of the variance",
+        "Principal components that hold 90% of the variance",
         is_share=False,
     ),
 }

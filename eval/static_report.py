@@ -94,7 +94,7 @@ class StaticReport:
         )
         sentences.append(
             f"P@1 of translations in these rows, the mean of all pairs of languages, is "
-            f"{self.static_precision:.2f} %, with the model {self.model_precision:.2f} %."
+            f"{self.static_precision:.2f}%, with the model {self.model_precision:.2f}%."
         )
         return "\n".join(sentences)
 

@@ -202,7 +202,7 @@ def main() -> None:
     trainer.save_model(arguments.output)
     for path in arguments.test:
         metrics = trainer.evaluate(tokenized[path])
-        print(f"{path.name}: {100 * metrics['eval_accuracy']:.1f} % of the words")
+        print(f"{path.name}: {100 * metrics['eval_accuracy']:.1f}% of the words")
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ The rules, in one place:
    It `does not replicate` if its corrected p is below 0.05 and the difference is on the other side.
    Otherwise it is `inconclusive`.
 4. A claim that two systems are about equal states a margin. It replicates if the difference lies
-   within the margin (two one-sided t-tests at 2.5 % each), and does not if it lies outside.
+   within the margin (two one-sided t-tests at 2.5% each), and does not if it lies outside.
 5. There is no verdict before all seeds of both systems are measured (`not run yet`), and none for a
    claim that is `not tested`, which states why.
 
-Without the correction, p < 0.05 says the same as the 95 % interval: it excludes 0, or, with a
+Without the correction, p < 0.05 says the same as the 95% interval: it excludes 0, or, with a
 margin, lies within the margin or outside of it.
 
 A comparison of several systems of one family can use the whole family's variance over seeds
@@ -52,7 +52,7 @@ class SeedDifference:
 
     Attributes:
         mean: The mean difference, A - B.
-        low: The lower bound of the 95 % t interval of the mean.
+        low: The lower bound of the 95% t interval of the mean.
         high: The upper bound of the interval.
         p: The two-sided p-value, not corrected.
         standard_error: The standard error of the mean.
@@ -205,7 +205,7 @@ def _p_value(a: np.ndarray, b: np.ndarray, margin: float | None, is_paired: bool
         nearer_bound = float(np.copysign(margin, mean))
         return float(_t_test(a, b, nearer_bound, is_paired).pvalue)
     # Both one-sided tests must reject. The mean lies between the bounds, so that each two-sided p
-    # is twice the one-sided one, which is what belongs to a 95 % interval.
+    # is twice the one-sided one, which is what belongs to a 95% interval.
     above_lower_bound = _t_test(a, b, -margin, is_paired)
     below_upper_bound = _t_test(a, b, margin, is_paired)
     return float(max(above_lower_bound.pvalue, below_upper_bound.pvalue))

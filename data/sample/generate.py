@@ -18,7 +18,7 @@ SPLITS = ("train", "dev", "test")
 DOCUMENT_COLUMNS = ("doc_id", "language", "text", "label", "split")
 
 _HASH_CLASSES = 20
-_HELD_OUT = {0: "test", 1: "dev"}  # splits by hash class, so 5 % each
+_HELD_OUT = {0: "test", 1: "dev"}  # splits by hash class, so 5% each
 _NEUTRAL_SHARE = 0.2  # share of the sentences of a document without its topic
 _PASSAGE_SHARE = 0.6  # share of the rows of parallel text that are passages
 _FOREIGN_SHARE = 0.1  # share of the documents with one sentence of another topic
@@ -30,7 +30,7 @@ _PATIENCE = 5000  # draws without a new sentence until a request counts as impos
 def split_of(template: Template, number: int) -> str:
     """Return the split of a sentence, the same in every process and for every seed.
 
-    About 90 % of the sentences are in train, 5 % in dev and 5 % in test.
+    About 90% of the sentences are in train, 5% in dev and 5% in test.
     """
     digest = hashlib.blake2b(f"{template.name}:{number}".encode(), digest_size=4).digest()
     hash_class = int.from_bytes(digest, "big") % _HASH_CLASSES
@@ -177,7 +177,7 @@ def sample_documents(
 def sample_parallel(num_rows: int = 20000, split: str = "train", seed: int = 0) -> Dataset:
     """Return parallel text to train on: single sentences, and passages of two to five sentences.
 
-    An encoder that has only met single sentences embeds documents badly, so passages are 60 % of
+    An encoder that has only met single sentences embeds documents badly, so passages are 60% of
     the rows.
 
     Args:

@@ -48,7 +48,7 @@ def assign_splits(source: str, rows: Sequence[LabeledRow], seed: int) -> tuple[d
     named_rows = [row for row in rows if row.split is not None]
     if not named_rows:
         return _draw_splits(items, seed), (
-            "splits drawn by tmde (60 % train, 20 % dev, 20 % test, by label and language, "
+            "splits drawn by tmde (60% train, 20% dev, 20% test, by label and language, "
             f"seed {seed})"
         )
     if len(named_rows) < len(rows):
@@ -66,7 +66,7 @@ def assign_splits(source: str, rows: Sequence[LabeledRow], seed: int) -> tuple[d
     if not languages:
         return splits, f"splits of {source}"
     return splits, (
-        f"splits of {source}; dev drawn by tmde (20 % of train in {', '.join(languages)}, by label "
+        f"splits of {source}; dev drawn by tmde (20% of train in {', '.join(languages)}, by label "
         f"and language, seed {seed})"
     )
 

@@ -215,7 +215,7 @@ def bare(word: str) -> str:
 
 
 def split_of(row: int) -> str:
-    """Return the split of a row and its translations: 80 % train, 10 % dev and 10 % test."""
+    """Return the split of a row and its translations: 80% train, 10% dev and 10% test."""
     tenths = ("test", "dev", *["train"] * 8)
     return tenths[random.Random(row).randrange(10)]
 
@@ -252,8 +252,8 @@ class Probing(Task):
     """A property of sentences that a classifier reads off vectors (Conneau, 2019, section 3.3).
 
     Four of the ten tasks need no parser (the group `probing_text`). They are also generated from
-    parallel text, in all its languages that put spaces between words, with 80 % of the rows for
-    training and 10 % each for dev and test.
+    parallel text, in all its languages that put spaces between words, with 80% of the rows for
+    training and 10% each for dev and test.
 
     Attributes:
         file: The name of the published file.

@@ -20,7 +20,7 @@ class WordOrder(Task):
     They differ in who did what to whom, what is negated, which thing is how, and from where to
     where or what came first. In the control group, negation, the contrast also has a negation word.
 
-    A bag of tokens gets exactly 50 % except on the control. Character n-grams that hold the full
+    A bag of tokens gets exactly 50% except on the control. Character n-grams that hold the full
     stop or comma after a word tell which word is there, so that TF-IDF gets more.
     """
 

@@ -182,7 +182,7 @@ def test_rows_of_all_systems(output_and_rows):
 
     several = rows["several"]
     assert several["seeds"] == 3
-    # Of four questions, the models find 4, 3 and 2: 100, 75 and 50 %.
+    # Of four questions, the models find 4, 3 and 2: 100, 75 and 50%.
     assert several["measures"]["questions_across"] == [75, 50, 100]
     values = [measure[0] for measure in several["seed_measures"]["questions_across"]]
     assert values == [100, 75, 50]

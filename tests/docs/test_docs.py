@@ -61,7 +61,7 @@ pip() { [ "$1" = install ]; }
 tmde() {
     case "${1-} ${2-}" in
         train*|add-language*)
-            set -- "$@" max_steps=3 max_rows=600 batch_tokens=2048 micro_batch_tokens=2048 %s;;
+            set -- "$@" max_steps=3 max_rows=600 batch_tokens=2048 micro_batch_tokens=2048%s;;
         "eval "*=*) set -- "$@" --languages de,en --no-tfidf --no-figures;;
     esac
     command tmde "$@"

@@ -323,7 +323,7 @@ def test_the_page_has_the_claims_of_the_comparison_file():
 @pytest.mark.parametrize(
     ("unit", "standard_error", "text"),
     [
-        # The t quantile of two degrees of freedom at 97.5 % is 4.303.
+        # The t quantile of two degrees of freedom at 97.5% is 4.303.
         ("share", 0.1, "43.0 points"),
         ("share", 0.3, "more than 100 points"),
         ("ratio", 0.3, "a factor of 3.64"),

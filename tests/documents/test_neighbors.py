@@ -118,7 +118,7 @@ def recall_of(indices, exact_indices):
 
 
 def test_the_effort_grows_until_enough_is_found(monkeypatch, caplog):
-    """Rows without any structure: the first effort finds less than 95 %.
+    """Rows without any structure: the first effort finds less than 95%.
 
     The one taken finds as much as it says.
     """

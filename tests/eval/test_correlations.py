@@ -126,7 +126,7 @@ def test_a_p_value_of_random_orders_is_never_zero():
 
 
 def test_unrelated_tasks_are_rarely_significant():
-    """Of 400 pairs of random tasks, 5 % have a p below 0.05."""
+    """Of 400 pairs of random tasks, 5% have a p below 0.05."""
     generator = np.random.default_rng(0)
     first = generator.normal(size=(20, 6))
     second = generator.normal(size=(20, 6))

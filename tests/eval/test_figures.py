@@ -157,17 +157,17 @@ def test_axes_say_the_share_of_the_variance(components_figure):
     variances = np.linalg.eigvalsh(np.cov(np.vstack(pairs[0].debiased).T))[::-1]
     shares = 100 * variances / variances.sum()
     axes = figure.axes[1]
-    assert axes.get_xlabel() == f"component 1 ({shares[0]:.1f} % of the variance)"
-    assert axes.get_ylabel() == f"component 2 ({shares[1]:.1f} %)"
+    assert axes.get_xlabel() == f"component 1 ({shares[0]:.1f}% of the variance)"
+    assert axes.get_ylabel() == f"component 2 ({shares[1]:.1f}%)"
 
 
 def test_titles_of_components(components_figure):
     _, figure = components_figure
     assert [axes.get_title() for axes in figure.axes[:4]] == [
-        "de and en, raw\nlanguage predicted: 99 %",
-        "de and en, 1 direction removed\nlanguage predicted: 50 %",
-        "en and fr, raw\nlanguage predicted: 99 %",
-        "en and fr, 2 directions removed\nlanguage predicted: 50 %",
+        "de and en, raw\nlanguage predicted: 99%",
+        "de and en, 1 direction removed\nlanguage predicted: 50%",
+        "en and fr, raw\nlanguage predicted: 99%",
+        "en and fr, 2 directions removed\nlanguage predicted: 50%",
     ]
     assert figure.get_suptitle() == "geometry: bag"
 

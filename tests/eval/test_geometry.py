@@ -23,7 +23,7 @@ PROVENANCE = Provenance(citation="by hand", license="CC0")
 
 
 def test_components_by_hand():
-    """Variances 90, 8 and 2 of 100: one component holds 90 %, two 95 %, three all."""
+    """Variances 90, 8 and 2 of 100: one component holds 90%, two 95%, three all."""
     axes = np.diag(np.sqrt([90.0, 8.0, 2.0]))
     vectors = np.vstack([axes, -axes]) + [5.0, -3.0, 1.0]  # The mean does not count.
     assert principal_components(vectors) == 1

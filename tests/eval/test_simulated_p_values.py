@@ -33,7 +33,7 @@ def check(count: int, lowest_power: float | None = None, is_conservative: bool =
         count: How many of 400 experiments were rejected.
         lowest_power: What share must be rejected, because there is a true difference; None if there
             is none, so that the number must agree with the binomial distribution of 0.05.
-        is_conservative: Whether fewer than 5 % may be rejected without a difference.
+        is_conservative: Whether fewer than 5% may be rejected without a difference.
     """
     if lowest_power is not None:
         assert count / RUNS >= lowest_power
@@ -83,7 +83,7 @@ def test_level_for_accuracies():
 
 
 def test_level_for_translations_of_the_same_items():
-    """Each item has two outcomes, which agree: without clusters, 17 % are rejected."""
+    """Each item has two outcomes, which agree: without clusters, 17% are rejected."""
 
     def p_value(rng: np.random.Generator) -> float:
         a, b = accuracies(rng, 0.0)
@@ -113,7 +113,7 @@ def test_level_for_f1():
 
 
 def test_power_for_f1():
-    """A test of two binomials of 600 pairs, 80 and 86 %, has a power of 0.79."""
+    """A test of two binomials of 600 pairs, 80 and 86%, has a power of 0.79."""
     check(rejections(lambda rng: p_of(*f1_counts(rng, (0.8, 0.86)), "strict_f1")), 0.6)
 
 
@@ -152,7 +152,7 @@ def test_differences_over_five_seeds(is_paired, gain, lowest_power):
 
 
 def test_a_margin_is_kept_by_systems_that_are_just_as_far_apart():
-    """The claim that two systems are within a margin of 1 is rejected or made in 5 %."""
+    """The claim that two systems are within a margin of 1 is rejected or made in 5%."""
 
     def p_value(rng: np.random.Generator) -> float:
         values = dict(enumerate(0.1 * rng.standard_normal(8)))

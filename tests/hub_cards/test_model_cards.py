@@ -323,8 +323,8 @@ def test_licenses_of_unknown_sources(run):
     "text",
     [
         "Added languages: `pt`.",
-        "25.0 % contained only the other languages",
-        "the weights average the trained ones (50.0 %)",
+        "25.0% contained only the other languages",
+        "the weights average the trained ones (50.0%)",
         "| 10.0 | 85.0 | +75.0 |",
     ],
 )

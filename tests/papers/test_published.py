@@ -73,7 +73,7 @@ def test_tables_with_wrong_means_say_so():
 def result_of(
     task, pairs, protocol="zero-shot", metric="accuracy", data=None, extra=None, **settings
 ) -> TaskResult:
-    """The result of a system with 60 % on each pair."""
+    """The result of a system with 60% on each pair."""
     cell = replace(matrix().cells[0], metric=metric, value=0.6, extra=extra or {})
     return replace(
         matrix(),

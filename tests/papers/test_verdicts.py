@@ -45,7 +45,7 @@ def test_it_is_the_test_of_welch():
 
 # Differences 4, 6, 8: mean 6, deviation 2, standard error 2 / sqrt(3) = 1.154701, t = 5.196152.
 # With 2 degrees of freedom the two-sided p is 1 - t / sqrt(t² + 2) = 1 - 5.196152 / sqrt(29)
-# = 0.035098, and the 97.5 % quantile of t is 4.302653: 6 ± 4.968275.
+# = 0.035098, and the 97.5% quantile of t is 4.302653: 6 ± 4.968275.
 
 
 def test_paired_difference_by_hand():

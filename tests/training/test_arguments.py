@@ -515,7 +515,7 @@ POLYNOMIAL = [LAST + (1 - LAST) * left for left in (1.0, 0.9, 0.8, 0.6, 0.2, 0.0
 def test_with_a_time_limit_schedules_follow_the_progress(
     schedule, warmup, expected, tokenizer, tmp_path
 ):
-    """Six steps, after which 0, 10, 20, 40, 80 and 100 % of the time are over."""
+    """Six steps, after which 0, 10, 20, 40, 80 and 100% of the time are over."""
     options = {"max_steps": -1, "max_minutes": 5, "num_train_epochs": 100, "warmup_steps": warmup}
     trainer = tiny_trainer(tmp_path, tokenizer, lr_scheduler_type=schedule, **options)
     optimizer = trainer.create_optimizer()

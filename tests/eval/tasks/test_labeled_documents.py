@@ -113,7 +113,7 @@ def test_dev_is_held_out_of_train_where_there_is_none(write):
     sizes = {name: len(split) for name, split in data.splits["de"].items()}
     assert sizes == {"train": 14, "dev": 4, "test": 2}  # 9 of each label: a fifth is 2
     assert data.splits["de"]["dev"].ids == data.splits["en"]["dev"].ids
-    assert "dev drawn by tmde (20 % of train in de, by label" in data.provenance.citation
+    assert "dev drawn by tmde (20% of train in de, by label" in data.provenance.citation
 
 
 def test_files_of_a_folder_are_splits_by_their_names(write, tmp_path):
@@ -322,7 +322,7 @@ def test_the_description(write):
     description = describe_documents(load(write(rows), ["en"]))
     assert description == (
         "30 documents (en 30); 3 labels (a 10, b 10, c 10); train 18, dev 6, test 6; "
-        "splits drawn by tmde (60 % train, 20 % dev, 20 % test, by label and language, seed 0)"
+        "splits drawn by tmde (60% train, 20% dev, 20% test, by label and language, seed 0)"
     )
 
 

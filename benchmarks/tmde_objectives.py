@@ -5,9 +5,11 @@ r"""What translation and the distance constraint add to distillation in the trai
 
 `WORK` is the folder of `docs/tmde_model.py` with its rows, vectors and encoder. Every variant of
 the objectives is trained for the same number of steps with each seed, and measured on development
-data. A run whose result is there is not repeated.
+data. A run whose result is there is not repeated. Differences from distillation alone have 95%
+intervals over seeds, with the variance pooled over the variants (`tmde.papers.verdicts`).
 """
 
+import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,6 +23,7 @@ from peers import measures_of
 from tmde.embedding import DocumentEmbedder
 from tmde.eval import EmbeddingSystem, EvaluationOptions, evaluate
 from tmde.eval.planning import LoadedTask
+from tmde.papers.verdicts import pooled_difference, pooled_variance
 
 sys.path.append(str(Path(__file__).parents[1] / "docs"))
 from tmde_model import train
@@ -28,9 +31,10 @@ from tmde_model import train
 NO_TRANSLATION = "objectives.translation=null"
 NO_DISTANCE = "objectives.distance=null"
 NO_INFONCE = "objectives.infonce=null"
+BASELINE = "distillation"
 # What each variant lacks of the recipe.
 VARIANTS = {
-    "distillation": (NO_TRANSLATION, NO_DISTANCE, NO_INFONCE),
+    BASELINE: (NO_TRANSLATION, NO_DISTANCE, NO_INFONCE),
     "+ translation": (NO_DISTANCE, NO_INFONCE),
     "+ distance": (NO_TRANSLATION, NO_INFONCE),
     "+ InfoNCE": (NO_TRANSLATION, NO_DISTANCE),
@@ -41,7 +45,11 @@ TASKS = {
     "general": ("sentence_retrieval", "general_dev.parquet"),
     "questions": ("question_retrieval", "eval/xquad_dev.parquet"),
     "similarity": ("sts", "eval/sts_dev.parquet"),
+    "word order": ("word_order", None),
 }
+MEASURES_FILE = "development.json"
+
+Measures = dict[str, float]  # By title, in %.
 
 
 def train_variant(work: Path, data: Path, variant: str, seed: int, steps: int) -> Path:
@@ -55,21 +63,52 @@ def train_variant(work: Path, data: Path, variant: str, seed: int, steps: int) -
     return run
 
 
-def measure(name: str, run: Path, tasks: Sequence[LoadedTask]) -> dict[str, float]:
-    """Return the measures of a run on development data, in %."""
+def measure(name: str, run: Path, tasks: Sequence[LoadedTask]) -> Measures:
+    """Return the measures of a run on development data, and write them to its folder."""
+    path = run / MEASURES_FILE
+    if path.exists():
+        return json.loads(path.read_text())
     embedder = DocumentEmbedder.from_pretrained(run, device="cpu")
     system = EmbeddingSystem(name, embedder, show_progress_bar=False)
     results = list(evaluate(tasks, [system], EvaluationOptions(folds=False, samples=100)))
-    return {title: measure.value for title, measure in measures_of(results).items()}
+    measures = {title: measure.value for title, measure in measures_of(results).items()}
+    path.write_text(json.dumps(measures))
+    return measures
 
 
-def summary_row(variant: str, measures: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """Return a row of the table: the mean and the standard deviation over seeds."""
-    row: dict[str, Any] = {"objectives": variant, "seeds": len(measures)}
-    for title in measures[0]:
-        values = [values_of_seed[title] for values_of_seed in measures]
-        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-        row[title] = f"{statistics.mean(values):.1f} ± {deviation:.1f}"
+def describe(measures: Mapping[str, Mapping[int, Measures]]) -> list[dict[str, Any]]:
+    """Return each variant's runs, their mean, and its difference from distillation alone.
+
+    Args:
+        measures: The measures by variant and seed.
+    """
+    results = []
+    for name, runs in measures.items():
+        results.append({"system": name, "runs": runs, "mean": {}, "difference": {}})
+    titles = next(iter(measures[BASELINE].values()))
+    for title in titles:
+        values = {}
+        for name, runs in measures.items():
+            values[name] = {seed: run[title] for seed, run in runs.items()}
+        variance = pooled_variance(list(values.values()))
+        for result in results:
+            name = result["system"]
+            result["mean"][title] = statistics.mean(values[name].values())
+            if name != BASELINE:
+                difference = pooled_difference(values[name], values[BASELINE], variance)
+                numbers = [difference.mean, difference.low, difference.high]
+                result["difference"][title] = numbers
+    return results
+
+
+def table_row(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of the printed table."""
+    row = {"objectives": result["system"]}
+    for title, mean in result["mean"].items():
+        row[title] = f"{mean:.1f}"
+        if title in result["difference"]:
+            difference, low, high = result["difference"][title]
+            row[title] += f" ({difference:+.1f}, {low:+.1f} to {high:+.1f})"
     return row
 
 
@@ -78,26 +117,21 @@ def main(
     data: Annotated[Path, typer.Option(help="Folder of the data.")],
     steps: Annotated[int, typer.Option(min=1, help="Steps of each run.")] = 500,
     seed: Annotated[list[int] | None, typer.Option(help="Default: 42, 43 and 44.")] = None,
-    variant: Annotated[list[str] | None, typer.Option(help="Default: all of them.")] = None,
-    json: Annotated[Path | None, typer.Option(help="File to write.")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="File to write.")] = None,
 ) -> None:
     """Train and measure every variant with every seed."""
-    for name in variant or ():
-        if name not in VARIANTS:
-            raise typer.BadParameter(f"found {name!r}, expected one of {', '.join(VARIANTS)}")
     tasks = []
     for title, (task_name, file_name) in TASKS.items():
-        tasks.append(load_task(title, task_name, data / file_name))
-    measures: dict[str, list[dict[str, float]]] = {name: [] for name in variant or VARIANTS}
-    rows = []
+        path = None if file_name is None else data / file_name
+        tasks.append(load_task(title, task_name, path))
+    measures: dict[str, dict[int, Measures]] = {name: {} for name in VARIANTS}
     for run_seed in seed or (42, 43, 44):
-        for name, measures_of_variant in measures.items():
+        for name in VARIANTS:
             run = train_variant(work, data, name, run_seed, steps)
-            values = measure(name, run, tasks)
-            measures_of_variant.append(values)
-            rows.append({"objectives": name, "seed": run_seed, "measures": values})
-    typer.echo(markdown([summary_row(name, values) for name, values in measures.items()]))
-    write_json(json, "tmde_objectives", {"steps": steps}, rows)
+            measures[name][run_seed] = measure(name, run, tasks)
+    results = describe(measures)
+    typer.echo(markdown([table_row(result) for result in results]))
+    write_json(json_path, "tmde_objectives", {"steps": steps}, results)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel
 
 from modeling_tmde import TmdeError
 from tmde.embedding.loading import without_load_report
@@ -41,3 +43,17 @@ def open_decoder(name: str, revision: str | None = None) -> Any:
             "`tmde train` and `TmdeTrainer.save_model` write it"
         )
     return model.eval()
+
+
+def save_with_decoder(model: PreTrainedModel, folder: Path) -> None:
+    """Write a model together with the decoder of its checkpoint, which `AutoModel` didn't load.
+
+    Args:
+        model: The model, loaded from a checkpoint with a decoder.
+        folder: The folder to write weights and configuration to.
+    """
+    revision = getattr(model.config, "_commit_hash", None)
+    # A copy, because the decoder stays in memory for the next call.
+    encoder_decoder = copy.deepcopy(open_decoder(model.name_or_path, revision))
+    encoder_decoder.base_model.load_state_dict(model.state_dict())
+    encoder_decoder.to(model.dtype).save_pretrained(folder)

@@ -1177,7 +1177,7 @@ class DocumentEmbedder(SentenceTransformer):
         `DocumentEmbedder`, `SentenceTransformer` and `AutoModel` open the folder and compute the
         same vectors. Settings for long documents are not stored: pass them to `from_pretrained`
         again. A loaded model's card is copied with its license; after `SentenceTransformerTrainer`,
-        a new card keeps the license.
+        a new card keeps the license, and a decoder, which no longer fits, is left out.
 
         Args:
             path: The folder. Files of an earlier save are replaced.
@@ -1226,7 +1226,12 @@ class DocumentEmbedder(SentenceTransformer):
         is_trained = "generated_from_trainer" in self.model_card_data.tags
         if is_trained and self.model_card_data.license is None:
             self.model_card_data.license = license_of(self.model)
+        # A decoder does not fit the vectors of an encoder that was trained without it.
+        self._text_model.keeps_decoder = bool(self.decoded_languages) and not is_trained
+        architectures = self.model.config.architectures
         super().save(str(folder), model_name, create_model_card and is_trained)
+        # transformers sets the class that it saved, which may lack the decoder.
+        self.model.config.architectures = architectures
         modules_file = folder / MODULES_FILE
         entries = json.loads(modules_file.read_text(encoding="utf-8"))
         # `TextModel` stands in for the module that whoever opens the folder has.

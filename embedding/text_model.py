@@ -21,6 +21,7 @@ from modeling_tmde.sentence_transformers_files import (
     transformer_settings,
     write_json,
 )
+from tmde.embedding.decoding import save_with_decoder
 from tmde.embedding.text_tokenizer import TextTokenizer, private_copy
 
 _DEFAULT_LENGTH = 750  # The limit in tokens of a model of the Hub that names none.
@@ -56,9 +57,13 @@ class TextModel(InputModule):
         max_length: The longest input in tokens, special tokens included. Default: all that model
             and tokenizer can take, and 750 for a model of the Hub if neither names a limit. A
             larger number is lowered to what they can take.
+
+    Attributes:
+        keeps_decoder: Whether `save` also writes the decoder of the model's checkpoint.
     """
 
     tokenizer: PreTrainedTokenizerBase
+    keeps_decoder = False
 
     def __init__(
         self,
@@ -212,7 +217,10 @@ class TextModel(InputModule):
             args: Not used.
             options: Not used.
         """
-        self.model.save_pretrained(output_path)
+        if self.keeps_decoder:
+            save_with_decoder(self.model, Path(output_path))
+        else:
+            self.model.save_pretrained(output_path)
         limited = copy.copy(self.tokenizer)
         limited.model_max_length = min(self.max_seq_length, self.tokenizer.model_max_length)
         limited.save_pretrained(output_path)

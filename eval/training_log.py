@@ -146,7 +146,7 @@ def _panel_patterns(keys: Iterable[str]) -> dict[str, str]:
     losses = [key for key in keys if key.endswith("_loss") and not key.startswith("eval_")]
     # The name of one objective may end with that of another: longer names come first.
     for loss in sorted(losses, key=len, reverse=True):
-        title = loss.replace("_", " ").capitalize()
+        title = loss.replace("_", " ").capitalize().replace("Infonce", "InfoNCE")
         patterns[title] = rf"(?:eval_(?:(?P<data>.+)_)?)?{loss}"
     patterns["Words per second"] = "(?P<data>)words_per_second"
     return patterns

@@ -45,7 +45,7 @@ from tmde.documents.sentence_alignment import align_sentences
 from tmde.embedding import DocumentEmbedder
 from tmde.eval.tasks import TASKS
 
-MODELS = ("default", "accurate")
+MODELS = ("default", "tmde", "accurate")
 SHARES = (0.9, 0.5, 0.1)
 DRAWS = 10
 QUESTION_LANGUAGES = ("de", "en", "es")
@@ -136,7 +136,8 @@ def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
     colors = dict(zip(SHARES, ("#0072b2", "#009e73", "#d55e00"), strict=True))
     lines = {"Tatoeba": "-", "questions": "--"}
     with pyplot.rc_context({"font.size": 12, "figure.facecolor": "white"}):
-        figure, panels = pyplot.subplots(1, len(MODELS), figsize=(11, 5.4), layout="constrained")
+        size = (5 * len(MODELS), 5.4)
+        figure, panels = pyplot.subplots(1, len(MODELS), figsize=size, layout="constrained")
         for panel, model in zip(panels, MODELS, strict=True):
             panel.plot([0, 1], [0, 1], color="#b0b0b0", linewidth=1)
             for result in results:
@@ -172,7 +173,7 @@ def main(
     json: Annotated[Path | None, typer.Option(help="File of the results.")] = None,
     figure: Annotated[Path | None, typer.Option(help="File of the figure, .png.")] = None,
 ) -> None:
-    """Measure the calibration of `default` and `accurate`."""
+    """Measure the calibration of the packaged models."""
     collections = {
         "Tatoeba": sentence_pairs(data / "test" / "tatoeba.parquet"),
         "questions": load_questions(data / "test" / "xquad.parquet"),

@@ -18,7 +18,9 @@ def test_differences_from_distillation_have_pooled_intervals():
     assert baseline["mean"] == {"questions": 81.0}
     assert baseline["difference"] == {}
     assert variant["mean"] == {"questions": 85.0}
-    assert variant["difference"]["questions"] == pytest.approx([4.0, -2.084877, 10.084877], abs=1e-5)
+    assert variant["difference"]["questions"] == pytest.approx(
+        [4.0, -2.084877, 10.084877], abs=1e-5
+    )
     assert objectives.table_row(variant) == {
         "objectives": "+ translation",
         "questions": "85.0 (+4.0, -2.1 to +10.1)",

@@ -92,7 +92,7 @@ def decided_claims(results: Results) -> str:
                 measure = claim["measures"][0]
                 link = f"[{claim['id']}]({PAGES[claim['paper']]}#{claim['id']})"
                 rows.append([link, claim["sentence"], seed_difference(measure), verdict])
-    return markdown_table(["claim", "what the paper says", "difference here", "verdict"], rows)
+    return markdown_table(["claim", "what the paper says", "our difference", "verdict"], rows)
 
 
 def paper_table(results: Results, paper: str) -> str:
@@ -108,7 +108,7 @@ def paper_table(results: Results, paper: str) -> str:
         if claim["figure"]:
             source = f"{source}: {claim['figure']}"
         rows.append([name, f"{sentence} ({source})", *_outcome(claim, results)])
-    return markdown_table(["claim", "what the paper says", "difference here", "verdict"], rows)
+    return markdown_table(["claim", "what the paper says", "our difference", "verdict"], rows)
 
 
 def _outcome(claim: Claim, results: Results) -> tuple[str, str]:

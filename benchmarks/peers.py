@@ -353,7 +353,7 @@ def speed_texts(tasks: Sequence[LoadedTask]) -> list[str]:
 def measure_speed(
     systems: Sequence[MeasuredSystem], texts: list[str]
 ) -> dict[str, dict[str, float | int]]:
-    """Return the texts a second of each system; all are measured in turn.
+    """Return the texts per second of each system; all are measured in turn.
 
     A slow system reads what it can in three seconds.
     """
@@ -447,7 +447,7 @@ class SystemReport:
     Attributes:
         name: Its name.
         size: See `describe_size`.
-        speed: Texts a second, see `common.summary`.
+        speed: Texts per second, see `common.summary`.
         measures: Its quality.
         results: Its results on all tasks.
     """
@@ -498,7 +498,7 @@ def report_systems(
     Args:
         systems: The systems.
         results: The results of all systems on all tasks.
-        speeds: Texts a second by the name of the system, see `measure_speed`.
+        speeds: Texts per second by the name of the system, see `measure_speed`.
     """
     reports = []
     for system in systems:

@@ -10,7 +10,7 @@ from benchmarks.tables import SystemSummary
 OUR_SYSTEMS = ("default", "small", "tmde", "hybrid", "adapted", "accurate")
 LABELS = {
     "e5-small": "multilingual-e5-small",
-    "StaticEmbedding": "StaticEmbedding, ours\n(random start, 8 minutes)",
+    "StaticEmbedding": "StaticEmbedding, ours\n(from scratch, 8 minutes)",
 }
 OUR_COLOR = "#1f5fa8"
 OTHER_COLOR = "#757575"
@@ -109,7 +109,7 @@ def _draw_panel(panel: Any, systems: Sequence[SystemSummary], measure: str) -> N
     panel.set_xlim(SPEED_LIMITS)
     panel.set_xticks(SPEED_TICKS, [f"{tick:,}" for tick in SPEED_TICKS])
     panel.set_xticks([], minor=True)
-    panel.set_xlabel("texts a second on one core, float32")
+    panel.set_xlabel("texts per second on one core, float32")
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(color="#e5e5e5")
     panel.set_axisbelow(True)

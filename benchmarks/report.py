@@ -61,7 +61,7 @@ SINGLE_RUNS = ("default-run", "accurate-run")
 # The systems of the test data and of the development data, in the order of their rows.
 SYSTEM_TITLES = (
     ("TF-IDF", "TF-IDF of characters"),
-    ("StaticEmbedding", "`StaticEmbedding`, ours (random start, 8 minutes)"),
+    ("StaticEmbedding", "`StaticEmbedding`, ours (from scratch, 8 minutes)"),
     ("default", "`default`"),
     ("small", "`small`"),
     ("tmde", "`tmde`"),

@@ -46,7 +46,7 @@
         equal: rows
         measures:           # the first decides, the others are shown beside it
           - {title: Cross, tasks: [sib200], group: Cross}
-          - {title: training words a second, cost: words_per_second}
+          - {title: training words per second, cost: words_per_second}
       another:
         paper: "Gong et al., 2021"
         place: section 6.2

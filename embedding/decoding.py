@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel
 
 from modeling_tmde import TmdeError
 from tmde.embedding.loading import without_load_report
+
+logger = logging.getLogger(__name__)
 
 
 @lru_cache(maxsize=1)
@@ -48,12 +51,19 @@ def open_decoder(name: str, revision: str | None = None) -> Any:
 def save_with_decoder(model: PreTrainedModel, folder: Path) -> None:
     """Write a model together with the decoder of its checkpoint, which `AutoModel` didn't load.
 
+    If the checkpoint was deleted, the model is saved without the decoder, with a warning.
+
     Args:
         model: The model, loaded from a checkpoint with a decoder.
         folder: The folder to write weights and configuration to.
     """
     revision = getattr(model.config, "_commit_hash", None)
-    # A copy, because the decoder stays in memory for the next call.
-    encoder_decoder = copy.deepcopy(open_decoder(model.name_or_path, revision))
+    try:
+        # A copy, because the decoder stays in memory for the next call.
+        encoder_decoder = copy.deepcopy(open_decoder(model.name_or_path, revision))
+    except OSError as error:
+        logger.warning("%s: the model is saved without its decoder, because %s", folder, error)
+        model.save_pretrained(folder)
+        return
     encoder_decoder.base_model.load_state_dict(model.state_dict())
     encoder_decoder.to(model.dtype).save_pretrained(folder)

@@ -27,10 +27,10 @@ class RecipeOptions:
         list[str], Option(help="Parallel text in the new languages: file, folder, glob or Hub id.")
     ]
     replay: Annotated[
-        list[str] | None, Option(help="Parallel text in the old languages, to train on as well.")
+        list[str] | None, Option(help="Parallel text in the old languages, to train on too.")
     ] = None
     replay_share: Annotated[
-        float, Option(help="Share of rows that contain only old languages.")
+        float, Option(help="Share of training rows that contain only old languages.")
     ] = 0.5
     recipe: Annotated[str | None, Option(help="Recipe of the run. Default: the checkpoint's.")] = (
         None
@@ -49,7 +49,7 @@ class AddLanguageOptions(RecipeOptions):
     ]
     output: Annotated[Path, Option("-o", "--output", help="Folder of the run.")]
     dev: Annotated[
-        list[str] | None, Option(help="Held-out rows of old and new languages, [NAME=]SOURCE.")
+        list[str] | None, Option(help="Held-out rows in old and new languages, [NAME=]SOURCE.")
     ] = None
     columns: common.ColumnsOption = None
     quoting: common.QuotingOption = None
@@ -65,7 +65,7 @@ class AddLanguageOptions(RecipeOptions):
         ),
     ] = None
     max_drop: Annotated[
-        float | None, Option(min=0, help="Maximum loss of the old languages, in points of P@1.")
+        float | None, Option(min=0, help="Maximum P@1 loss in the old languages, in points.")
     ] = None
     resume: Annotated[bool, Option("--resume", help="Resume the run in the folder.")] = False
     overwrite: Annotated[
@@ -75,13 +75,13 @@ class AddLanguageOptions(RecipeOptions):
 
 @command(AddLanguageOptions)
 def add_language(options: AddLanguageOptions) -> None:
-    """Add languages to a trained model, and replay text in its old languages.
+    """Add languages to a trained model while replaying text in its old languages.
 
         tmde add-language runs/model it --train new.parquet --replay old.parquet -o runs/with_it
 
-    It trains like `tmde train`, with the checkpoint's objectives and settings and lower learning
-    rates. Retrieval of each language pair is measured before and after, printed, and stored in
-    OUT/languages.md.
+    It trains like `tmde train`, with the checkpoint's objectives and settings but lower learning
+    rates. Retrieval is evaluated for each language pair before and after training. The results are
+    printed and stored in OUT/languages.md.
     """
     columns = common.columns_of(options.columns)
     from tmde.training.added_language import add_languages, extension_recipe

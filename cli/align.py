@@ -22,10 +22,10 @@ class AlignOptions(
 
     a: Annotated[
         str,
-        Argument(metavar="A", help="File or folder of documents of one language, or - for stdin."),
+        Argument(metavar="A", help="File or folder of documents in one language, or - for stdin."),
     ]
     b: Annotated[
-        str, Argument(metavar="B", help="File or folder of documents of the other language.")
+        str, Argument(metavar="B", help="File or folder of documents in the other language.")
     ]
     model: common.ModelOption = DEFAULT_MODEL
     output: Annotated[
@@ -44,26 +44,26 @@ class AlignOptions(
     ] = None
     identical: Annotated[
         Path | None,
-        Option(help="File for untranslated text, which is the same on both sides, .tsv or .jsonl."),
+        Option(help="File for untranslated text (the same on both sides), .tsv or .jsonl."),
     ] = None
     url_field: Annotated[
         str | None, Option(help="Column with the URL; documents are first paired by URL.")
     ] = None
     same_domain: Annotated[
-        bool, Option("--same-domain", help="Pair only documents of the same website.")
+        bool, Option("--same-domain", help="Pair only documents from the same website.")
     ] = False
     scoring: common.ScoringOption = "ratio"
     k: common.NeighborsOption = 4
     threshold: Annotated[
-        float | None, Option(help="Minimum score of a document pair not made by URL.")
+        float | None, Option(help="Minimum score of a document pair not matched by URL.")
     ] = None
     min_distinctness: Annotated[
         float,
         Option(
             min=0,
             max=1,
-            help="Minimum distinctness of such a pair: how much nearer its documents are than the "
-            "next best. 0.25 suits pages and articles.",
+            help="Minimum distinctness of such a pair: how much better it is than the next-best "
+            "match. 0.25 suits pages and articles.",
         ),
     ] = 0.0
     lawdr_rank: Annotated[
@@ -79,41 +79,41 @@ class AlignOptions(
         Option(help="Known document pairs: OUT of an earlier run, or id of A, tab, id of B."),
     ] = None
     reference: Annotated[
-        Path | None, Option(help="Correct pairs in the form of --pairs, to compute the quality.")
+        Path | None, Option(help="Correct pairs in the format of --pairs, for evaluation.")
     ] = None
     paragraphs: Annotated[
         bool, Option("--paragraphs", help="Align lines instead of sentences.")
     ] = False
     min_score: Annotated[
-        float | None, Option(help="Lowest score of a sentence pair, from 0 (unrelated) to 1.")
+        float | None, Option(help="Minimum score of a sentence pair, from 0 (unrelated) to 1.")
     ] = None
     overwrite: common.OverwriteOption = False
 
 
 @command(AlignOptions)
 def align(options: AlignOptions) -> None:
-    """Align documents one to one, and their sentences.
+    """Align documents one to one, and align their sentences.
 
     OUT is a table with a header and one line per pair, best first: score, distinctness, id_a, id_b,
     and URLs if there are any. If many documents have no translation on the other side, leave out
     doubtful pairs with --min-distinctness 0.25.
 
-    A and B are text (one document per line), or CSV, TSV, JSONL or parquet with a column "text";
+    A and B are text (one document per line), or CSV, TSV, JSONL or parquet with a "text" column;
     all except parquet may be gzipped. They may also be single Markdown or HTML pages, or folders of
     such tables or of .txt, .md and .html files (one document each). Markup and code blocks are
     removed.
 
         tmde align german.jsonl english.jsonl -o pairs.tsv
 
-    Build a parallel corpus and train on it. Sentence pairs with a probability below 0.1 are left
-    out; --min-probability 0 keeps them:
+    Build a parallel corpus and train on it. Sentence pairs with a probability below 0.1 are
+    omitted; --min-probability 0 keeps them:
 
         tmde align german.jsonl english.jsonl -o pairs.tsv --rows rows.jsonl --language-a de
         --language-b en
 
         tmde train bag --train rows.jsonl 'languages=[de, en]' 'pivot_languages=[en]' -o runs/mine
 
-    List what the other language lacks, and what was left untranslated:
+    List what is missing in the other language, and what is untranslated:
 
         tmde align german.jsonl english.jsonl --rows rows.jsonl --unpaired unpaired.tsv
         --identical identical.tsv --language-a de --language-b en

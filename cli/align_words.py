@@ -37,7 +37,7 @@ class AlignWordsOptions:
             help="File with two words per line, or `identical` for words that both languages share."
         ),
     ] = None
-    test: Annotated[Path | None, Option(help="Dictionary for measuring word translation.")] = None
+    test: Annotated[Path | None, Option(help="Dictionary for evaluating word translation.")] = None
     similarity: Annotated[
         tuple[Path, Path] | None,
         Option(
@@ -47,7 +47,7 @@ class AlignWordsOptions:
     ] = None
     sentences: Annotated[
         str | None,
-        Option(help="Parallel text as for `tmde train`, for idf and for measuring retrieval."),
+        Option(help="Parallel text as for `tmde train`, for idf and for evaluating retrieval."),
     ] = None
     also: Annotated[
         list[str] | None,
@@ -90,19 +90,19 @@ def align_words(options: AlignWordsOptions) -> None:
         tmde align-words wiki.de.vec wiki.en.vec -o runs/words --language-a de --language-b en
         --dictionary de-en.0-5000.txt
 
-    Measure precision at 1, 5 and 10 before and after, for words and for sentences. The sentences
-    also give each word its idf:
+    Evaluate precision at 1, 5 and 10 before and after alignment, for words and sentences. The
+    sentences also determine the idf of words:
 
         tmde align-words ... --test de-en.5000-6500.txt --sentences europarl.jsonl
 
-    Correlate cosines with rated word similarities (Pearson):
+    Correlate cosines with word-similarity ratings (Pearson):
 
         tmde align-words ... --similarity de-en.test.data.txt de-en.test.gold.txt
 
     Without --dictionary, the mapping is learned from word similarities within each language. This
     works for similar languages and corpora; check the result with --test.
 
-    Put several languages into one space, by multiCCA with English as the pivot:
+    Map several languages into one space with multiCCA and English as the pivot:
 
         tmde align-words de.vec en.vec -o runs/de --language-a de --language-b en
         --dictionary de-en.txt --fit cca --refinements 0
@@ -127,9 +127,9 @@ def align_words(options: AlignWordsOptions) -> None:
     if report.similarity is not None:
         similarity = report.similarity
         typer.echo(
-            f"similarity of words: Pearson {similarity['before']:.3f} before, "
-            f"{similarity['after']:.3f} after, of {similarity['pairs']:,} pairs "
-            f"({similarity['left_out']:,} without two vectors left out)"
+            f"word similarity: Pearson {similarity['before']:.3f} before, "
+            f"{similarity['after']:.3f} after, over {similarity['pairs']:,} pairs "
+            f"({similarity['left_out']:,} pairs without two vectors omitted)"
         )
 
 
@@ -137,7 +137,7 @@ def _also_paths(items: Sequence[str]) -> dict[str, Path]:
     """Return the file of each language of `--also`.
 
     Raises:
-        OptionError: A value that is not CODE=FILE, or a code that comes twice.
+        OptionError: A value is not CODE=FILE, or a code occurs twice.
     """
     paths: dict[str, Path] = {}
     for item in items:
@@ -145,6 +145,6 @@ def _also_paths(items: Sequence[str]) -> dict[str, Path]:
         if not separator or not path:
             raise OptionError(f"--also {item}: expected CODE=FILE, such as es=es.vec")
         if code in paths:
-            raise OptionError(f"--also {item}: found a second file of {code}, expected one")
+            raise OptionError(f"--also {item}: found a second file for {code}, expected one")
         paths[code] = Path(path)
     return paths

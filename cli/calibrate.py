@@ -39,17 +39,17 @@ class CalibrateOptions(common.ModelOptions):
 
 @command(CalibrateOptions)
 def calibrate(options: CalibrateOptions) -> None:
-    """Calibrate a model: learn to turn cosines into probabilities of translation.
+    """Calibrate a model: learn to convert cosines into translation probabilities.
 
-    `tmde mine`, `align` and `clean` then write the probability that two texts are translations, and
-    leave out improbable pairs. The packaged models are already calibrated.
+    `tmde mine`, `align` and `clean` then output the probability that two texts are translations,
+    and omit improbable pairs. The packaged models are already calibrated.
 
         tmde calibrate runs/mine --pairs dev.parquet
 
         tmde mine de.txt en.txt -o pairs.tsv -m runs/mine
 
-    Use a few thousand pairs of text like yours that the model was not trained on. The output says
-    how accurate the probabilities are on a held-out fifth.
+    Use a few thousand pairs that resemble your text and that the model was not trained on. The
+    command reports how accurate the probabilities are on a held-out fifth.
     """
     target = options.output or Path(options.model) / "calibration.json"
     if target.parent.is_dir():

@@ -68,15 +68,15 @@ class CleanOptions(common.ModelOptions):
         str | None,
         Option(
             metavar="STYLES",
-            help="What a translation must preserve: styles such as qt,python,icu, or a regular "
-            "expression. Default: all styles.",
+            help="Placeholders that a translation must preserve: styles such as qt,python,icu, or "
+            "a regular expression. Default: all styles.",
         ),
     ] = None
     report_only: Annotated[
-        bool, Option("--report-only", help="Remove nothing: count findings and write --removed.")
+        bool, Option("--report-only", help="Only count findings and write --removed.")
     ] = False
     min_probability: Annotated[
-        float, Option(min=0, max=1, help="Remove rows with a lower probability of translation.")
+        float, Option(min=0, max=1, help="Remove rows with a lower translation probability.")
     ] = 0.03
     share: Annotated[float, Option(help="Share of rows that you expect to be correct.")] = 0.9
     calibration: Annotated[
@@ -98,20 +98,21 @@ def clean(options: CleanOptions) -> None:
 
         tmde clean memory.tmx -o clean.tmx --removed removed.jsonl
 
-    From TMX to TMX, what remains is byte-identical: header, attributes, inline tags. A catalog
-    (.po, .xliff, .xlf, Qt's .ts) keeps every entry, because programs need them; wrong entries are
-    marked for review: fuzzy, needs-review-translation, unfinished.
+    If SOURCE and OUT are TMX, the remaining content is byte-identical: header, attributes, inline
+    tags. A catalog (.po, .xliff, .xlf, Qt's .ts) retains every entry, because programs need them;
+    wrong entries are marked for review: fuzzy, needs-review-translation, unfinished.
 
         tmde clean de.po -o de.clean.po --removed marked.jsonl
 
-    From other sources, or from several, OUT is a new file that `tmde train` reads:
+    For other sources, or several, OUT is a new file that `tmde train` reads:
 
         tmde clean old.tmx more.tsv -o clean.jsonl
 
         tmde train bag --train clean.jsonl -o runs/mine
 
-    A row in several languages loses the text that does not fit, and is removed if fewer than two
-    texts are left. Look at the removed rows, and skip reasons that are wrong for your text:
+    In rows with more than two languages, only the wrong texts are removed; rows with fewer than two
+    remaining texts are dropped. Check the removed rows, and skip reasons that are wrong for your
+    text:
 
         tmde clean memory.tmx -o clean.tmx --removed removed.jsonl --skip numbers --skip duplicate
 

@@ -25,9 +25,9 @@ def compare(
     dev_data: DevOption = None,
     columns: ColumnsOption = None,
     quoting: QuotingOption = None,
-    eval_data: Annotated[Path | None, Option(help="Folder with the files of the tasks.")] = None,
+    eval_data: Annotated[Path | None, Option(help="Folder with the task files.")] = None,
     jobs: Annotated[
-        int, Option(min=1, help="Number of processes to run in parallel; they share the cores.")
+        int, Option(min=1, help="Number of parallel processes, which share the cores.")
     ] = 1,
     only: Annotated[
         list[str] | None,
@@ -37,15 +37,15 @@ def compare(
         bool, Option("--overwrite", help="Redo everything that a changed comparison affects.")
     ] = False,
 ) -> None:
-    r"""Train several systems on the same data and budget, and evaluate them in one table.
+    r"""Train several systems with the same data and budget, and compare them in one table.
 
-    The table has significance tests. Run the same command again to continue where it stopped. If
-    one system fails, the others continue.
+    The table includes significance tests. To resume, run the same command again. If one system
+    fails, the others continue.
 
         tmde compare papers --train PARALLEL --dev dev.parquet --eval-data DATA -o comparison
         --jobs 2
 
-    Your own file lists systems by recipe, and their limits:
+    A file of your own lists systems with their recipes and limits:
 
         systems:
           narrow: {recipe: bag, overrides: {model.d_model: 64}}
@@ -53,8 +53,8 @@ def compare(
         shared: {all: {max_cpu_minutes: 5}}
         tasks: [sample]
 
-    `claims` tests the papers' claims and writes verdicts to claims.json. Results accumulate: run
-    one claim today and another tomorrow with the same folder.
+    `claims` tests the papers' claims and writes verdicts to claims.json. Results accumulate in the
+    folder, so claims can be run one by one.
 
         tmde compare claims --only tmde-above-laser-6 --train PARALLEL --dev dev.parquet
         --eval-data DATA -o claims

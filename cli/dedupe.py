@@ -18,9 +18,7 @@ class DedupeOptions(common.LongOptions, common.ModelOptions):
     documents: Annotated[str, Argument(metavar="DOCS", help=common.DOCUMENTS_HELP)]
     output: Annotated[
         Path,
-        Option(
-            "--output", "-o", metavar="OUT", help="File for the kept documents: .jsonl or .tmx."
-        ),
+        Option("--output", "-o", metavar="OUT", help="File for unique documents: .jsonl or .tmx."),
     ]
     groups: Annotated[
         Path | None,
@@ -49,8 +47,8 @@ class DedupeOptions(common.LongOptions, common.ModelOptions):
         Option(
             min=0,
             max=1,
-            help="Minimum distinctness of translations: how much nearer they are than the next "
-            "best. Default: 0.4.",
+            help="Minimum distinctness of translations: how much better they are than the "
+            "next-best match. Default: 0.4.",
         ),
     ] = None
     language_field: common.LanguageFieldOption = None
@@ -72,11 +70,11 @@ class DedupeOptions(common.LongOptions, common.ModelOptions):
 def dedupe(options: DedupeOptions) -> None:
     """Remove documents that repeat an earlier one.
 
-    Copies are equal except for case and white space. Near-duplicates share most of their
-    characters; texts with fewer than 50 words must also have the same words, because "shown in
-    green" and "shown in red" say different things. --across-languages also removes translations of
-    an earlier document: documents that are nearest to each other, and clearly nearer than the next
-    best. Only this needs a model.
+    Copies are identical except for case and whitespace. Near-duplicates share most of their
+    characters; texts with fewer than 50 words must also contain the same words, because "shown in
+    green" and "shown in red" differ in meaning. --across-languages also removes translations of
+    an earlier document: the two must be nearest neighbors, and clearly nearer than the next-best
+    match. Only this option requires a model.
 
         tmde dedupe news.jsonl -o unique.jsonl --groups groups.jsonl
 
@@ -88,12 +86,12 @@ def dedupe(options: DedupeOptions) -> None:
 
         tmde dedupe memory.tsv -o unique.jsonl --columns en=source,de=target
 
-    To compare only the texts in one language: --field en.
+    To compare texts in only one language, use --field en.
 
-    Without a language column, --across-languages detects the language of each document, which needs
-    the extra `clean`.
+    Without a language column, --across-languages detects the language of each document, which
+    requires the `clean` extra.
 
-    DOCS is text (one document per line), or CSV, TSV, JSONL or parquet with a column "text"; all
+    DOCS is text (one document per line), or CSV, TSV, JSONL or parquet with a "text" column; all
     except parquet may be gzipped. It may also be a folder of such tables, or of .txt, .md and .html
     files (one document each, without markup; folders de/, en/ ... name the language). OUT keeps all
     columns.

@@ -35,10 +35,10 @@ class DemoOptions(common.ModelOptions, common.InputOptions):
     ] = None
     id_field: common.IdFieldOption = None
     label_field: Annotated[
-        list[str] | None, Option(help="Field that colors the map; repeatable.")
+        list[str] | None, Option(help="Field by which to color the map. Repeatable.")
     ] = None
     points: Annotated[
-        int, Option(min=1, help="Maximum number of documents on the map; more are sampled.")
+        int, Option(min=1, help="Maximum number of documents on the map, sampled if necessary.")
     ] = 5000
     projection: Annotated[
         Literal["tsne", "pca"] | None,
@@ -51,15 +51,15 @@ class DemoOptions(common.ModelOptions, common.InputOptions):
         int | None,
         Option(min=1, max=65535, help="Port to listen on. Default: the first free one from 7860."),
     ] = None
-    browser: Annotated[bool, Option(help="Open a browser, if there is a screen.")] = True
+    browser: Annotated[bool, Option(help="Open a browser if a display is available.")] = True
 
 
 @command(DemoOptions)
 def demo(options: DemoOptions) -> None:
-    """Open a local web page: search a collection in any language, and see it as a map.
+    """Open a local web page to search a collection in any language and view it as a map.
 
-    Works offline; needs the extra `demo`. Stop it with Ctrl-C. A file is indexed in a
-    temporary folder with all its fields, as by `tmde index`.
+    It works offline and requires the `demo` extra. Press Ctrl-C to stop it. A file is indexed in a
+    temporary folder with all its fields, as with `tmde index`.
 
         tmde demo
 
@@ -118,7 +118,7 @@ def is_index(path: Path) -> bool:
 
 
 def _find_or_make_index(options: DemoOptions, folder: Path) -> Path:
-    """Return the index that was asked for, or one of the documents that is made in `folder`."""
+    """Return the requested index, or build one from the documents in `folder`."""
     from tmde.cli.demo_collection import PASSAGES
     from tmde.documents.file_indexing import index_files
 
@@ -142,7 +142,7 @@ def _find_or_make_index(options: DemoOptions, folder: Path) -> Path:
 
 
 def _accurate_command(options: DemoOptions, index_folder: Path) -> str:
-    """Return what shows the same collection by the model `accurate`."""
+    """Return what shows the same collection with the `accurate` model."""
     if options.collection is None:
         return f"`tmde demo {ACCURATE_MODEL}`"
     if index_folder == Path(options.collection):

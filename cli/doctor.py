@@ -10,7 +10,7 @@ def doctor(
         bool, Option("--json", help="Print JSON, for a bug report or a program.")
     ] = False,
 ) -> None:
-    """Show what tmde runs on: versions, device, threads, extras, caches, the Hub.
+    """Show the environment of tmde: versions, device, threads, extras, caches, the Hub.
 
         tmde doctor
 

@@ -25,11 +25,11 @@ class EmbedOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
     batch_tokens: Annotated[
         int | None,
         Option(
-            min=1, help="Size of a batch in tokens. Default: a size that suits model and device."
+            min=1, help="Batch size in tokens. Default: a size that suits the model and device."
         ),
     ] = None
     compile: Annotated[
-        bool, Option("--compile", help="Use torch.compile, which takes a minute at the start.")
+        bool, Option("--compile", help="Use torch.compile, which adds a minute at the start.")
     ] = False
     normalize: Annotated[bool, Option("--normalize", help="Scale vectors to length 1.")] = False
     truncate_dim: Annotated[
@@ -41,7 +41,7 @@ class EmbedOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
     ] = None
     precision: Annotated[
         common.Precision,
-        Option(help="Quantize numbers to 8 bits (int8, uint8) or 1 bit (binary, ubinary)."),
+        Option(help="Quantize vectors to 8 bits (int8, uint8) or 1 bit (binary, ubinary)."),
     ] = "float32"
     resume: Annotated[
         bool, Option("--resume", help="Keep finished shards in OUT.shards, and continue from them.")
@@ -52,7 +52,7 @@ class EmbedOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
     bad_rows: Annotated[
         common.BadRows | None,
         Option(
-            help="Unreadable rows: report and skip them, or raise an error at the first one. "
+            help="Whether to report and skip unreadable rows, or raise an error at the first one. "
             "Default: raise for .npy, report for .parquet."
         ),
     ] = None
@@ -61,12 +61,12 @@ class EmbedOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
 
 @command(EmbedOptions)
 def embed(options: EmbedOptions) -> None:
-    """Embed documents: one vector per document, in the order of the input.
+    """Embed documents: one vector per document, in input order.
 
     INPUT is text (one document per line; empty lines count), or CSV, TSV, JSONL or parquet with a
-    column "text"; all except parquet may be gzipped. It may also be a folder of such tables, or of
-    .txt, .md and .html files (one document each, without markup). Parquet output keeps the input's
-    columns and adds "embedding".
+    "text" column; all except parquet may be gzipped. It may also be a folder of such tables, or of
+    .txt, .md and .html files (one document each, without markup). Parquet output contains the
+    input's columns and "embedding".
 
         tmde embed news.txt -o news.npy
 
@@ -78,17 +78,17 @@ def embed(options: EmbedOptions) -> None:
 
         tmde embed books.jsonl -o books.npy -m path/to/model --long-documents sentences
 
-    Store smaller vectors, the first 128 numbers in 8 bits each:
+    Store smaller vectors, here the first 128 dimensions in 8 bits each:
 
         tmde embed news.txt -o news.npy --truncate-dim 128 --precision int8
 
-    Share the work between several processes, one per accelerator (on a CPU, use `torchrun` and set
-    OMP_NUM_THREADS):
+    Distribute the work over several processes, one per accelerator (on a CPU, use `torchrun` and
+    set OMP_NUM_THREADS):
 
         accelerate launch --num_processes 4 -m tmde embed news.txt -o news.npy -m path/to/model
 
     After an interruption, the same command continues with the first missing shard (a single process
-    needs --resume).
+    requires --resume).
     """
     common.check_languages_exclude(options.language, options.language_field)
     common.check_sources(options.source)

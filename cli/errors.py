@@ -1,6 +1,6 @@
 """Top-level error handler of the `tmde` command.
 
-What the user can set right ends with one sentence on stderr and exit code 1: a `TmdeError`, which
+What the user can fix ends with one sentence on stderr and exit code 1: a `TmdeError`, which
 names the file, row, field or option, the value found and the value expected; an `OSError`; a
 missing package; too little memory. Anything else is a defect of tmde and keeps its traceback. Wrong
 usage of the command line itself (an unknown option, a number out of range) is typer's, with exit
@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 import tmde
 
-# Errors are told by the names of their classes: importing the packages that define them takes
+# Errors are recognized by their class names: importing the packages that define them takes
 # seconds, and the code of a checkpoint (`trust_remote_code`) has a `TmdeError` of its own.
 _USER_ERRORS = {"TmdeError", "OptionError"}
 _MEMORY_ERRORS = {"MemoryError", "OutOfMemoryError"}
@@ -42,7 +42,7 @@ class CommandGroup(TyperGroup):
     """A group of commands that end with one sentence if the user or the machine caused an error."""
 
     def invoke(self, ctx: Any) -> object:  # noqa: ANN401 - typer does not export click's class
-        """Run the command that was asked for, and report its errors."""
+        """Run the requested command, and report its errors."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interruption:
@@ -67,8 +67,8 @@ def with_option_names(message: str, command: Any) -> str:
     """Return a message of the library with options in place of the arguments of a function.
 
     These have the same names: `min_probability` is `--min-probability`. A plain word such as
-    `share` is taken for one in `share: found 2` and `share=2` only, and arguments with values of
-    Python, as in `columns={"de": "Source"}`, stay, except for `overwrite=True`: `--overwrite`.
+    `share` is replaced only in `share: found 2` and `share=2`. Arguments with Python values, as in
+    `columns={"de": "Source"}`, are unchanged, except for `overwrite=True`: `--overwrite`.
 
     Args:
         message: The message.
@@ -168,8 +168,8 @@ def _describe_library_error(class_names: set[str], message: str) -> str | None:
         advice = "reduce --batch-tokens or --max-length, or use --device cpu"
         return f"out of memory: {advice}. {message}".strip()
     if class_names & _FILE_ERRORS or _FILE_MESSAGES.search(message):
-        return f"a file is damaged or truncated, or cannot be written to a full disk ({message})"
+        return f"a file is damaged or truncated, or the disk is full ({message})"
     if class_names & _DISTRIBUTED_ERRORS or "/gloo/" in message:
-        advice = "see its message, and start all processes again"
-        return f"another process of this run has ended: {advice} ({message})"
+        advice = "see its message, then restart all processes"
+        return f"another process of this run ended: {advice} ({message})"
     return None

@@ -34,7 +34,7 @@ class _DefaultGroup(CommandGroup):
 app = typer.Typer(
     cls=_DefaultGroup,
     no_args_is_help=True,
-    help="Evaluate embedders with the protocols of the literature.\n\n"
+    help="Evaluate embedders with published protocols.\n\n"
     "`tmde eval MODEL` is short for `tmde eval run MODEL`.",
 )
 _task = functools.partial(Option, rich_help_panel="Tasks and their data")
@@ -67,9 +67,7 @@ class RunOptions(common.LongOptions, common.ModelOptions):
     ] = None
     data: Annotated[
         Path | None,
-        _task(
-            help="Folder with the files of tasks. Without --tasks, runs those tasks and the sample."
-        ),
+        _task(help="Folder with task files. Without --tasks, runs those tasks and the sample."),
     ] = None
     languages: Annotated[
         str | None,
@@ -84,37 +82,35 @@ class RunOptions(common.LongOptions, common.ModelOptions):
     ] = None
     streaming: Annotated[bool, _task("--streaming", help="Stream Hub datasets.")] = False
     task_options: Annotated[
-        list[str] | None, _task("--set", help="Option of a task, TASK.OPTION=VALUE. Repeatable.")
+        list[str] | None, _task("--set", help="Task option, TASK.OPTION=VALUE. Repeatable.")
     ] = None
     protocol: Annotated[
         common.Protocol,
-        _protocol(help="Data that classifiers are tuned on."),
+        _protocol(help="Data on which classifiers are tuned."),
     ] = "zero-shot"
     head: Annotated[common.Head | None, _protocol(help="Classifier. Default: the task's.")] = None
     seeds: Annotated[
-        int, _protocol(min=1, help="Number of seeds, for random classifiers (ffn).")
+        int, _protocol(min=1, help="Number of seeds for randomly initialized classifiers (ffn).")
     ] = 3
     folds: Annotated[
         bool,
-        _protocol(help="Also train and test on ten splits, for a t-test."),
+        _protocol(help="Also train and test on ten splits for a t-test."),
     ] = True
-    scoring: Annotated[common.Scoring, _protocol(help="Score that retrieval ranks by.")] = "cosine"
+    scoring: Annotated[common.Scoring, _protocol(help="Ranking score for retrieval.")] = "cosine"
     max_queries: Annotated[
         int | None, _protocol(min=1, help="Number of retrieval queries. Default: all rows.")
     ] = None
-    seed: Annotated[int, _protocol(help="Seed of folds, intervals, classifiers and figures.")] = 0
+    seed: Annotated[int, _protocol(help="Seed for folds, intervals, classifiers and figures.")] = 0
     baseline: Annotated[
         list[str] | None,
-        Option(
-            help="Compare with this Hub encoder, once with its first output and once with the mean."
-        ),
+        Option(help="Compare with this Hub encoder, with both its first and its mean output."),
     ] = None
     translated_tfidf: Annotated[
         list[str] | None,
         Option(
             metavar="MODEL",
-            help="Classification baseline: TF-IDF of texts that this trained model translates "
-            "into English, or into --translate-into.",
+            help="Classification baseline: TF-IDF of texts translated by this trained model into "
+            "English or --translate-into.",
         ),
     ] = None
     translate_into: Annotated[
@@ -136,7 +132,7 @@ class RunOptions(common.LongOptions, common.ModelOptions):
         bool, Option(help="Draw matrices and t-SNE maps into the output folder.")
     ] = True
     cache_dir: Annotated[
-        Path | None, Option(help="Folder that caches vectors and results. Default: $TMDE_CACHE.")
+        Path | None, Option(help="Cache folder for vectors and results. Default: $TMDE_CACHE.")
     ] = None
 
 
@@ -145,7 +141,7 @@ class RunOptions(common.LongOptions, common.ModelOptions):
 def run(options: RunOptions) -> None:
     """Evaluate models on tasks: print a table, and with -o write JSON, a report and figures.
 
-    Later models are compared with the first one: difference, confidence interval and p-value.
+    Other models are compared with the first one: difference, confidence interval and p-value.
 
         tmde eval mine=runs/mine --tasks sample,word_order -o results
 
@@ -176,7 +172,7 @@ def compare_command(
             metavar="A", help="Folder of an evaluation, or FOLDER#SYSTEM if it contains several."
         ),
     ],
-    b: Annotated[str, Argument(metavar="B", help="The evaluation to compare with it.")],
+    b: Annotated[str, Argument(metavar="B", help="The evaluation to compare with A.")],
     each_cell: Annotated[bool, Option("--each-cell", help="Also compare every cell.")] = False,
 ) -> None:
     """Compare two evaluated systems: difference, confidence interval and p-values.
@@ -219,12 +215,12 @@ def correlate_command(
     ] = None,
     overwrite: Annotated[bool, Option("--overwrite", help="Replace the file of -o.")] = False,
 ) -> None:
-    """Correlate probing tasks with all other tasks, over systems evaluated on all of them.
+    """Correlate probing tasks with all other tasks, across systems evaluated on all of them.
 
         tmde eval correlate results/*/ --tasks probing,senteval -o correlations.tsv
 
-    It needs at least four systems. Each p-value comes from a permutation test and is corrected for
-    the number of task pairs (Holm). TF-IDF is excluded.
+    At least four systems are required. Each p-value comes from a permutation test and is corrected
+    for the number of task pairs (Holm). TF-IDF is excluded.
     """
     target = None
     if output is not None:
@@ -249,9 +245,9 @@ def correlate_command(
 
 @app.command("tasks")
 def list_tasks() -> None:
-    """List the tasks: what they measure, in which languages, and where their data come from.
+    """List the tasks with what they measure, their languages and their data sources.
 
-    If the output is not a terminal, each task is one line with tab-separated columns.
+    If the output is not a terminal, each task is a line of tab-separated columns.
     """
     from tmde.cli.task_list import print_tasks
 
@@ -270,7 +266,7 @@ def curves(
 ) -> None:
     """Draw the training curves of runs from their logs.
 
-    Each run is one line, labeled by NAME or its folder.
+    Each run is a line, labeled with NAME or its folder.
 
         tmde eval curves bag=runs/bag small=runs/small -o curves.png
     """

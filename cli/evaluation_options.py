@@ -26,7 +26,7 @@ def find_tasks(
     """Resolve the options `--tasks`, `--data`, `--set`, `--labeled` and `--columns` to tasks.
 
     Raises:
-        TmdeError: An option is not of the form that it must have, or `plan_tasks` refuses a task.
+        TmdeError: An option is malformed, or `plan_tasks` rejects a task.
     """
     options = _parse_settings(settings or [])
     labeled_tasks = _plan_labeled(labeled, columns or {}, options.get(LabeledDocuments.name, {}))

@@ -1,4 +1,4 @@
-"""`tmde export`: a model written in another form, for other software to run."""
+"""`tmde export`: a model converted for other software."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -37,7 +37,7 @@ app = typer.Typer(no_args_is_help=True, help="Convert a model for other software
 
 @dataclass(kw_only=True)
 class LoadingOptions:
-    """How an encoder is opened."""
+    """How an encoder is loaded."""
 
     pooling: common.PoolingOption = None
     prompt: common.PromptOption = None
@@ -67,21 +67,21 @@ class OnnxOptions(LoadingOptions):
 def onnx(options: OnnxOptions) -> None:
     """Export a model as an ONNX graph: FOLDER/onnx/model.onnx or model_int8.onnx.
 
-    The graph takes batches of any size and length, and runs without torch. Its outputs are
+    The graph accepts batches of any size and length, and runs without torch. Its outputs are
     last_hidden_state and sentence_embedding, the vector. The export is compared with the model on
     texts in six languages. It fails if float32 outputs differ by more than 1e-4, or if the cosine
     of an int8 vector with the model's is below 0.9.
 
         tmde export onnx runs/tmde
 
-    Another folder also gets the files that text-embeddings-inference, transformers.js and fastembed
-    need:
+    Another folder also receives the files that text-embeddings-inference, transformers.js and
+    fastembed require:
 
         tmde export onnx default -o served
 
         tmde export onnx default -o served --quantization int8
 
-    This needs the extra `onnx`.
+    This requires the `onnx` extra.
     """
     folder = _onnx_folder(options.model, options.output)
     from tmde.embedding.export_check import open_exportable
@@ -97,20 +97,20 @@ def onnx(options: OnnxOptions) -> None:
         prompt=embedder.prompt,
     )
     typer.echo(
-        f"{path}: its outputs differ from the model's by {difference:.1e} of the largest, the "
-        f"cosine of the vectors is at least {cosine:.6f}"
+        f"{path}: largest relative difference from the model's outputs {difference:.1e}, lowest "
+        f"cosine {cosine:.6f}"
     )
 
 
 def _onnx_folder(model: str, output: Path | None) -> Path:
-    """Return the folder to write to: that of the model, or one that holds no other model."""
+    """Return the output folder: the model's own, or one without another model."""
     source = Path(model).expanduser()
     if output is None:
         if not source.is_dir():
             raise OptionError(f"{model} is not a folder; set the folder to write to with --output")
         return source
     if holds_weights(output) and output.resolve() != source.resolve():
-        raise OptionError(f"--output {output} has another model; choose a new folder")
+        raise OptionError(f"--output {output} contains another model; choose a new folder")
     return output
 
 
@@ -132,7 +132,7 @@ class StaticOptions:
 def static(options: StaticOptions) -> None:
     """Export a bag as a static model for sentence-transformers and model2vec.
 
-    Opening the folder does not require tmde. The packaged model `default` is a bag:
+    Loading the folder does not require tmde. The packaged `default` model is a bag:
 
         tmde export static default -o static
 
@@ -140,10 +140,10 @@ def static(options: StaticOptions) -> None:
     `StaticModel.from_pretrained("static").encode("Guten Tag")` with model2vec.
 
     A static model counts every occurrence of a token. If the model dampens repeated tokens, as
-    `default` does, vectors differ slightly. The command measures this on the built-in sample
-    and reports it in FOLDER/README.md.
+    `default` does, the vectors differ slightly. The command evaluates the difference on the
+    built-in sample and reports it in FOLDER/README.md.
 
-    Every tmde model also opens without export: SentenceTransformer(MODEL, trust_remote_code=True).
+    Every tmde model also loads without export: SentenceTransformer(MODEL, trust_remote_code=True).
     """
     common.check_new(options.output)
     from tmde.eval.static_report import export_static
@@ -170,7 +170,7 @@ class BagOptions:
     vocab_size: Annotated[int, Option(min=1, help="Size of the vocabulary.")] = 44_000
     whole_words: Annotated[
         int,
-        Option(min=0, help="How many of these entries are frequent words that the encoder splits."),
+        Option(min=0, help="Number of entries for frequent words that the encoder splits."),
     ] = 8_000
     width: Annotated[
         int | None, Option(min=1, help="Width of the vectors. Default: the encoder's.")
@@ -187,7 +187,7 @@ def bag(options: BagOptions) -> None:
 
         tmde train default --train corpus/ --warm-start runs/e5-bag -o runs/bag
 
-    A bag sums weighted vectors of the tokens in a text. Here, each token's vector is the encoder's
+    A bag is the weighted sum of a text's token vectors. Here, each token's vector is the encoder's
     output for that token alone. Tokens that do not occur in the --train text are dropped.
 
     This works for encoders with a Unigram (XLM-R) or WordPiece (BERT) vocabulary.
@@ -203,7 +203,7 @@ def bag(options: BagOptions) -> None:
     )
     typer.echo(
         f"{options.output}: a bag of {model.config.vocab_size:,} tokens and "
-        f"{model.config.d_model} numbers a vector"
+        f"{model.config.d_model} dimensions"
     )
 
 
@@ -227,22 +227,22 @@ class VocabularyOptions(LoadingOptions):
     languages: RowLanguagesOption = None
     columns: common.ColumnsOption = None
     quoting: common.QuotingOption = None
-    max_tokens: Annotated[int | None, Option(min=1, help="Largest size of the new vocabulary.")] = (
+    max_tokens: Annotated[int | None, Option(min=1, help="Maximum size of the new vocabulary.")] = (
         None
     )
-    min_count: Annotated[int, Option(min=1, help="Leave out tokens that occur fewer times.")] = 1
+    min_count: Annotated[int, Option(min=1, help="Drop tokens that occur less often.")] = 1
 
 
 @app.command()
 @command(VocabularyOptions)
 def vocabulary(options: VocabularyOptions) -> None:
-    """Reduce an encoder's vocabulary to the tokens of some texts, as a new checkpoint.
+    """Reduce an encoder's vocabulary to the tokens in given texts, as a new checkpoint.
 
         tmde export vocabulary intfloat/multilingual-e5-small -o e5-de-en --train corpus/
         --languages de,en
 
-    Special tokens, Latin letters and all characters of the texts are kept. Texts made of kept
-    tokens have the same vectors as before. The checkpoint can store the prompt:
+    Special tokens, Latin letters and all characters in the texts are kept. The vectors of texts
+    that contain only kept tokens don't change. The checkpoint can store the prompt:
 
         tmde export vocabulary intfloat/multilingual-e5-small -o e5-news --text news.jsonl
         --prompt "query: "
@@ -268,8 +268,8 @@ def vocabulary(options: VocabularyOptions) -> None:
         options.min_count,
     )
     typer.echo(
-        f"{options.output}: {size_after:,} of {size_before:,} tokens; vectors of known tokens "
-        f"differ by {difference:.1e} at most"
+        f"{options.output}: {size_after:,} of {size_before:,} tokens; vectors of kept tokens "
+        f"differ by at most {difference:.1e}"
     )
 
 

@@ -35,7 +35,8 @@ class IndexOptions(common.LongOptions, common.ModelOptions, common.InputOptions)
         list[str] | None, Option(metavar="ID", help="Delete this document. Repeatable.")
     ] = None
     delete_file: Annotated[
-        str | None, Option(metavar="FILE", help="Delete the documents whose ids are lines of FILE.")
+        str | None,
+        Option(metavar="FILE", help="Delete the documents with the ids in FILE, one per line."),
     ] = None
     prune: Annotated[bool, Option("--prune", help="Delete documents that are not in DOCS.")] = False
     precision: Annotated[
@@ -71,13 +72,13 @@ def index(options: IndexOptions) -> None:
     are stored as metadata. Progress is saved every 1,024 documents: after an interruption, run the
     same command again.
 
-    DOCS is text (one document per line), or CSV, TSV, JSONL or parquet with a column "text"; all
+    DOCS is text (one document per line), or CSV, TSV, JSONL or parquet with a "text" column; all
     except parquet may be gzipped. It may also be a folder of such tables, or of .txt, .md and .html
     files (one document each, without markup; folders de/, en/ ... name the language). A column
-    called language, lang, locale or the like is used as the language if it contains codes.
+    named language, lang, locale or similar is used as the language if it contains codes.
 
-    Each passage of a document has a vector. Passages are Markdown sections, or parts of them of up
-    to 500 characters. A search finds documents by their nearest passage.
+    Each passage of a document has a vector. A passage is a Markdown section, or a part of one with
+    up to 500 characters. A search ranks documents by their nearest passage.
 
         tmde index news.jsonl -o news.index
 
@@ -85,12 +86,12 @@ def index(options: IndexOptions) -> None:
 
         tmde index -o news.index --delete 17 --delete 18
 
-    Create a large index with vectors of half the size:
+    Halve the size of the vectors in a large index:
 
         tmde index news.jsonl -o small.index --precision float16
     """
     if options.source is None and options.prune:
-        raise OptionError("DOCS is missing; --prune deletes the documents that are not in it")
+        raise OptionError("DOCS is missing; --prune deletes documents that are not in it")
     if options.source is None and not options.delete and not options.delete_file:
         raise OptionError("Nothing to do; give DOCS, --delete or --delete-file")
     common.check_languages_exclude(options.language, options.language_field)

@@ -1,4 +1,4 @@
-"""What `tmde doctor` finds out about the machine, and how it is printed."""
+"""The report of `tmde doctor` on the machine, and how it is printed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXTRA_PURPOSES = {
 # Those who work on tmde need these two, and `eval` is another name of `figures`.
 _HIDDEN_EXTRAS = {"dev", "docs", "eval"}
 _HUB_TIMEOUT = 3.0  # seconds
-_WITHOUT_HUB = "only local folders and cached models can be opened"
+_WITHOUT_HUB = "only local folders and cached models can be loaded"
 _GIGABYTE = 2**30
 _SMALL_DISK = 2 * _GIGABYTE
 
@@ -58,7 +58,7 @@ class ExtraState:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that a user can mend.
+    """Something that a user can fix.
 
     Attributes:
         finding: What was found.
@@ -71,20 +71,20 @@ class Problem:
 
 @dataclass(frozen=True)
 class MachineReport:
-    """What tmde runs on.
+    """The environment of tmde.
 
     Attributes:
-        versions: The version of Python, of tmde and of the packages that it needs, by name.
+        versions: The versions of Python, tmde and its dependencies, by name.
         system: Operating system and processor.
-        device: Where models run by default: `cpu`, `mps`, or the names of the GPUs.
-        bf16: Whether bfloat16 is faster than float32 there.
+        device: The default device: `cpu`, `mps`, or the names of the GPUs.
+        bf16: Whether bfloat16 is faster than float32 on this device.
         cpus: The number of CPUs that this process may use.
         threads: The number of threads that torch uses.
-        memory_bytes: The memory of the machine; None where the system does not say.
-        caches: The folders of downloads, by what they hold, with their free bytes.
+        memory_bytes: The machine's memory; None if it is unknown.
+        caches: The download folders by content, with their free bytes.
         extras: The extras of tmde by name.
-        hub: Whether the Hugging Face Hub answers, in words.
-        problems: What could be better.
+        hub: A sentence on whether the Hugging Face Hub answers.
+        problems: What could be improved.
     """
 
     versions: dict[str, str]
@@ -180,7 +180,7 @@ def _version_problems(requirements: list[Requirement]) -> Iterator[Problem]:
             continue
         wanted = f"{requirement.name}{requirement.specifier}"
         yield Problem(
-            f"{requirement.name} {version} is installed, and tmde needs {wanted}",
+            f"{requirement.name} {version} is installed, but tmde requires {wanted}",
             f"pip install '{wanted}'",
         )
 
@@ -232,7 +232,7 @@ def _device_problems() -> Iterator[Problem]:
         return
     if has_driver and torch.version.cuda is None:
         yield Problem(
-            "there is an NVIDIA driver, but this torch is built for CPUs only",
+            "an NVIDIA driver is installed, but torch is built for CPUs only",
             "install the CUDA build of torch, see https://pytorch.org/get-started",
         )
     elif has_driver:
@@ -258,8 +258,8 @@ def _disk_problems(report: MachineReport) -> Iterator[Problem]:
         free_bytes = int(cache["free_bytes"])
         if free_bytes < _SMALL_DISK:
             yield Problem(
-                f"only {free_bytes / _GIGABYTE:.1f} GiB are free in {cache['folder']}, the cache "
-                f"of {name}",
+                f"only {free_bytes / _GIGABYTE:.1f} GiB are free in {cache['folder']}, the {name} "
+                "cache",
                 "free some space, or set HF_HOME to a folder on another disk",
             )
 
@@ -304,14 +304,14 @@ def print_report(as_json: bool) -> None:
 
 def _machine_lines(report: MachineReport) -> dict[str, str]:
     bf16 = "faster than float32" if report.bf16 else "not faster than float32"
-    memory = "not known"
+    memory = "unknown"
     if report.memory_bytes is not None:
         memory = f"{report.memory_bytes / _GIGABYTE:.1f} GiB"
     return {
         "system": report.system,
         "device": report.device,
         "bfloat16": bf16,
-        "CPUs": f"{report.cpus}, of which torch uses {report.threads}",
+        "CPUs": f"{report.cpus} (torch uses {report.threads})",
         "memory": memory,
     }
 

@@ -20,10 +20,10 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
 
     a: Annotated[
         str,
-        Argument(metavar="A", help="File or folder of sentences of one language, or - for stdin."),
+        Argument(metavar="A", help="File or folder of sentences in one language, or - for stdin."),
     ]
     b: Annotated[
-        str, Argument(metavar="B", help="File or folder of sentences of the other language.")
+        str, Argument(metavar="B", help="File or folder of sentences in the other language.")
     ]
     output: Annotated[
         Path, Option("--output", "-o", metavar="OUT", help="File to write: .tsv, .jsonl or .tmx.")
@@ -40,7 +40,7 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
     vectors_a: Annotated[
         Path | None, Option(help="Vectors of A from `tmde embed`, .npy, instead of embedding A.")
     ] = None
-    vectors_b: Annotated[Path | None, Option(help="Vectors of B, likewise.")] = None
+    vectors_b: Annotated[Path | None, Option(help="The same for B.")] = None
     precision: Annotated[
         common.Precision,
         Option(
@@ -64,17 +64,14 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
     threshold: Annotated[float | None, Option(help="Minimum score of a pair.")] = None
     max_pairs: Annotated[int | None, Option(min=1, help="Keep only the N best pairs.")] = None
     drop_identical: Annotated[
-        bool, Option("--drop-identical", help="Leave out pairs of equal texts.")
+        bool, Option("--drop-identical", help="Omit pairs of identical texts.")
     ] = False
     search: Annotated[
         Search,
-        Option(
-            help="How neighbors are searched; auto uses hnsw beyond about 160,000 x 160,000 "
-            "sentences."
-        ),
+        Option(help="Neighbor search; auto uses hnsw beyond about 160,000 x 160,000 sentences."),
     ] = "auto"
     gold: Annotated[
-        Path | None, Option(help="Correct pairs (id of A, tab, id of B), to compute the quality.")
+        Path | None, Option(help="Correct pairs (id of A, tab, id of B), for evaluation.")
     ] = None
     optimize_threshold: Annotated[
         bool,
@@ -86,21 +83,21 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
 
 @command(MineOptions)
 def mine(options: MineOptions) -> None:
-    """Mine bitext: find pairs of sentences that translate each other, best first.
+    """Mine bitext: find pairs of sentences that are translations, best first.
 
-    A and B are text (one sentence per line), or CSV, TSV, JSONL or parquet with a column "text"
+    A and B are text (one sentence per line), or CSV, TSV, JSONL or parquet with a "text" column
     (all except parquet may be gzipped), or folders of such tables. Duplicate sentences count once.
-    Pairs with a probability below 0.4 are left out; on all development text, this limit gave nearly
-    the best F1. --min-probability 0 keeps all pairs; 0.9 keeps hardly any wrong ones, but loses up
+    Pairs with a probability below 0.4 are omitted; on all development text, this limit had nearly
+    the best F1. --min-probability 0 keeps all pairs; 0.9 keeps hardly any wrong pairs, but loses up
     to half of the correct ones.
 
         tmde mine news.de.txt news.en.txt -o pairs.tsv
 
-    --threshold, --max-pairs and --optimize-threshold replace this limit. A model without a
-    calibration has no probabilities: run `tmde calibrate`, or set a --threshold.
+    --threshold, --max-pairs and --optimize-threshold replace this limit. If the model has no
+    calibration, run `tmde calibrate`, or set a --threshold.
 
     Probabilities assume that half of the sentences have a translation on the other side. If fewer
-    do, state the share; here, a twentieth:
+    do, set --share, here to a twentieth:
 
         tmde mine web.de.txt web.en.txt -o pairs.tsv --share 0.05
 
@@ -115,8 +112,8 @@ def mine(options: MineOptions) -> None:
 
         tmde mine de.txt en.txt -o pairs.tsv --vectors-a de.npy --vectors-b en.npy
 
-    Choose a threshold on a training split with known pairs, for use on another split. A line of
-    BUCC is an id, a tab and a text:
+    Choose a threshold on a training split with known pairs, to use it on another split. A BUCC line
+    is an id, a tab and a text:
 
         tmde mine train.de train.en -o train.tsv --format tsv --gold train.gold --optimize-threshold
     """

@@ -8,9 +8,9 @@ from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 
 def suggest_accurate(model: str | None, command: str) -> None:
-    """Print that another model comes with the package, if the default one was used.
+    """Suggest another packaged model if the default one was used.
 
-    Nothing is printed where stderr is not a terminal: scripts and logs need no advice.
+    Nothing is printed if stderr is not a terminal: scripts and logs need no advice.
 
     Args:
         model: The name of the model that was used.
@@ -18,8 +18,7 @@ def suggest_accurate(model: str | None, command: str) -> None:
     """
     if model == DEFAULT_MODEL and is_terminal():
         typer.echo(
-            f"This used the packaged model default. {command} uses the more accurate one, which "
-            "is slower.",
+            f"This used the packaged default model. {command} uses the more accurate, slower one.",
             err=True,
         )
 

@@ -84,17 +84,17 @@ OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace existing f
 
 JudgeAnywayOption = Annotated[
     bool,
-    Option("--judge-anyway", help="Also score texts in languages that the model does not know."),
+    Option("--judge-anyway", help="Also score texts in languages that the model does not support."),
 ]
 
-# How a model is opened: the fields of `ModelOptions`, of which some commands take a few.
+# How a model is loaded: the fields of `ModelOptions`. Some commands accept only a few of them.
 PoolingOption = Annotated[
     Literal["cls", "mean"] | None,
     _model(help="Pooling of the outputs. Default: cls for tmde models, mean for others."),
 ]
 PromptOption = Annotated[
     str | None,
-    _model(help="Text to put before every text, such as 'query: '. Default: the model's own."),
+    _model(help="Prefix for every text, such as 'query: '. Default: the model's own."),
 ]
 DtypeOption = Annotated[
     Literal["float32", "bfloat16", "float16"] | None,
@@ -104,7 +104,7 @@ DtypeOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[
-    str | None, _model(help="cpu, cuda, cuda:1 or mps. Default: the best device available.")
+    str | None, _model(help="cpu, cuda, cuda:1 or mps. Default: the best available device.")
 ]
 TrustRemoteCodeOption = Annotated[
     bool, _model("--trust-remote-code", help="Run code from the model's Hub repository.")
@@ -113,12 +113,12 @@ RevisionOption = Annotated[str | None, _model(help="Branch, tag or commit of a m
 
 BadRowsOption = Annotated[
     BadRows,
-    _input(help="Unreadable rows: report and skip them, or raise an error at the first one."),
+    _input(help="Whether to report and skip unreadable rows, or raise an error at the first one."),
 ]
 
-# What the commands for documents take.
+# Arguments of the commands for documents.
 DOCUMENTS_HELP = "File or folder of documents, or - for stdin."
-# Options that say how a file of documents is read.
+# How a file of documents is read.
 FormatOption = Annotated[
     InputFormat | None,
     _input(help="File format. Default: by suffix, such as .csv or .csv.gz; text for stdin."),
@@ -133,8 +133,8 @@ QuotingOption = Annotated[
 FieldOption = Annotated[
     list[str] | None,
     _input(
-        help="Column with the text. Repeatable: columns are joined by blank lines, in this "
-        "order. Default: text."
+        help="Column with the text. Repeatable: columns are joined in this order, separated by "
+        "blank lines. Default: text."
     ),
 ]
 IdFieldOption = Annotated[
@@ -154,7 +154,7 @@ ScoringOption = Annotated[
 ]
 NeighborsOption = Annotated[int, Option("-k", min=1, help="Number of neighbors for the margin.")]
 
-# Options of the training data, as `tmde train` and `tmde compare` take them.
+# Options for the training data, shared by `tmde train` and `tmde compare`.
 TrainOption = Annotated[
     list[str] | None,
     Option("--train", help="Parallel text: file, folder, glob, Hub id or 'sample'. Repeatable."),
@@ -168,7 +168,7 @@ ColumnsOption = Annotated[
     Option(
         "--columns",
         metavar="NAME=COLUMN,...",
-        help="Columns with other names, such as de=Source,en=Target; also doc_id=... Repeatable.",
+        help="Names of your columns, such as de=Source,en=Target; also doc_id=... Repeatable.",
     ),
 ]
 
@@ -176,11 +176,11 @@ ColumnsOption = Annotated[
 def columns_of(
     items: Sequence[str] | None, form: str = "NAME=COLUMN, such as de=Source,en=Target"
 ) -> dict[str, str] | None:
-    """Return the columns of `--columns` by the names of what they hold; None without the option.
+    """Return the columns of `--columns` by their names in tmde; None without the option.
 
     Args:
-        items: `NAME=COLUMN`, several of them with commas between. A comma before anything but
-            `NAME=` belongs to the column.
+        items: `NAME=COLUMN`, or several separated by commas. A comma before anything but `NAME=`
+            belongs to the column.
         form: What an item should look like, for messages.
 
     Raises:
@@ -195,7 +195,7 @@ def columns_of(
             raise OptionError(f"--columns: found {item!r}, expected {form}")
         if name in columns:
             raise OptionError(
-                f"--columns: found {name} twice, {columns[name]!r} and {column!r}; give one of them"
+                f"--columns: found {name} twice, {columns[name]!r} and {column!r}; give only one"
             )
         columns[name] = column
     return columns or None
@@ -230,14 +230,15 @@ class InputOptions:
 
 @dataclass(kw_only=True)
 class ModelOptions:
-    """Arguments of `DocumentEmbedder.from_pretrained` that say how a model is opened."""
+    """Arguments of `DocumentEmbedder.from_pretrained` that control how a model is loaded."""
 
     pooling: PoolingOption = None
     max_length: Annotated[
         int | None,
         _model(
             min=1,
-            help="Longest input in tokens. Default: the model's limit, or 750 if it states none.",
+            help="Maximum input length in tokens. Default: the model's limit, or 750 if it states "
+            "none.",
         ),
     ] = None
     prompt: PromptOption = None
@@ -249,7 +250,7 @@ class ModelOptions:
 
 @dataclass(kw_only=True)
 class LongOptions:
-    """Arguments of `DocumentEmbedder.from_pretrained` on long documents."""
+    """Arguments of `DocumentEmbedder.from_pretrained` for long documents."""
 
     long_documents: Annotated[
         Literal["truncate", "chunk", "sentences", "punctuation", "words"] | None,
@@ -299,7 +300,7 @@ class SidesOptions:
 
 @dataclass(kw_only=True)
 class ProbabilityOptions:
-    """Of which pairs the probability is asked for."""
+    """Options for the translation probabilities of pairs."""
 
     min_probability: Annotated[
         float | None,
@@ -324,7 +325,7 @@ class ProbabilityOptions:
 
 
 def read_texts(file: str) -> list[str]:
-    """Return the lines of a UTF-8 file, or of stdin as `-`, that are not blank."""
+    """Return the nonblank lines of a UTF-8 file, or of stdin for `-`."""
     from tmde.data.lines import read_lines
 
     lines = sys.stdin if file == "-" else (line for _, line in read_lines(file))
@@ -341,10 +342,10 @@ def check_languages_exclude(language: str | None, language_field: str | None) ->
 def check_output(
     path: Path, overwrite: bool, suffixes: Sequence[str], option: str = "--output"
 ) -> Path:
-    """Check a file that will be written, before the work begins.
+    """Check an output file before the work begins.
 
     Returns:
-        The file with symlinks resolved, so that the file is replaced and not the link.
+        The file with symlinks resolved, so that the file is replaced instead of the link.
 
     Raises:
         OptionError: Its suffix or folder is wrong, or it exists and `overwrite` is not given.
@@ -362,7 +363,7 @@ def check_output(
 
 
 def check_new(folder: Path) -> None:
-    """Raise `OptionError` if the folder that will be made is a file, or holds something."""
+    """Raise `OptionError` if the output folder is a file or is not empty."""
     if not folder.exists():
         return
     if not folder.is_dir() or any(folder.iterdir()):

@@ -14,7 +14,7 @@ from tmde.cli.errors import OptionError
 
 @dataclass(kw_only=True)
 class RepositoryOptions:
-    """Options of models and of parallel rows."""
+    """Options shared by models and parallel rows."""
 
     private: Annotated[bool, Option("--private", help="Make the repository private.")] = False
     license: Annotated[
@@ -30,7 +30,7 @@ class RepositoryOptions:
     ] = False
     message: Annotated[str | None, Option("-m", "--message", help="Commit message.")] = None
     token: Annotated[
-        str | None, Option(help="Hub token. Default: HF_TOKEN, or that of `hf auth login`.")
+        str | None, Option(help="Hub token. Default: HF_TOKEN, or the `hf auth login` token.")
     ] = None
     overwrite: Annotated[
         bool, Option("--overwrite", help="Delete the existing content of the repository.")
@@ -50,7 +50,7 @@ class PushOptions(RepositoryOptions):
     ]
     repo_type: Annotated[
         Literal["model", "dataset"],
-        Option(help="'dataset' pushes parallel text, as `tmde train --train` reads it from files."),
+        Option(help="'dataset' pushes parallel text as `tmde train` reads it."),
     ] = "model"
     license_override: Annotated[
         str | None,
@@ -82,11 +82,11 @@ def push(options: PushOptions) -> None:
 
     A model is uploaded with weights, configuration, code, tokenizer, a filled-in card and its
     recipe, but no checkpoints, logs or local paths. `AutoModel.from_pretrained("USER/NAME",
-    trust_remote_code=True)` opens it. A corpus is uploaded as parquet with a card; `tmde train
+    trust_remote_code=True)` loads it. A corpus is uploaded as parquet with a card; `tmde train
     --train USER/NAME` reads it.
 
     All files go into one commit: a failed push publishes nothing, and repeating it does not resend
-    files that have arrived.
+    files that were uploaded.
     """
     _check_repo_id(options.repo_id)
     names_model = options.data_license or options.results or options.license_override
@@ -122,7 +122,7 @@ def push(options: PushOptions) -> None:
 
 
 def _check_repo_id(repo_id: str) -> None:
-    """Raise `OptionError` if the Hub would not take the name of the repository."""
+    """Raise `OptionError` if the Hub would reject the name of the repository."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
@@ -134,7 +134,7 @@ def _check_repo_id(repo_id: str) -> None:
 
 @contextmanager
 def _refused_metadata() -> Iterator[None]:
-    """Raise what the Hub finds wrong with the metadata of a card as one line."""
+    """Report what the Hub rejects in a card's metadata as one line."""
     try:
         yield
     except ValueError as error:

@@ -16,7 +16,7 @@ def quickstart(
 ) -> None:
     """Search documents, then train a tiny embedder and classify with it across languages.
 
-    It needs no network or files: the documents are the built-in sample. A classifier trained on
+    It requires no network or files: the documents are the built-in sample. A classifier trained on
     English labels is tested in every language, and compared with chance and TF-IDF.
     """
     from tmde.cli.run_quickstart import run_quickstart

@@ -6,7 +6,7 @@ import typer
 
 
 def recipes() -> None:
-    """List the recipes of `tmde train`: what each trains, and its paper."""
+    """List the recipes of `tmde train` with what they train and their papers."""
     described = described_recipes()
     width = max(len(name) for name in described)
     for name, description in described.items():

@@ -47,8 +47,8 @@ def run_quickstart(output: Path, seed: int) -> None:
         seed: The seed of the sample, the model and its training.
 
     Raises:
-        TmdeError: The folder holds something else.
-        RuntimeError: The reloaded model gives other vectors.
+        TmdeError: The folder contains something else.
+        RuntimeError: The reloaded model computes different vectors.
     """
     import matplotlib  # noqa: F401 - if it is missing, say so before the training
 
@@ -64,10 +64,10 @@ def run_quickstart(output: Path, seed: int) -> None:
 
 
 def _run_steps(output: Path, model_folder: Path, seed: int, start: float) -> None:
-    """Run the five steps, which began at `start` of the performance counter.
+    """Run the five steps, which began at `start` on the performance counter.
 
     Raises:
-        RuntimeError: The reloaded model gives other vectors.
+        RuntimeError: The reloaded model computes different vectors.
     """
     console.print(f"Five steps, {DURATION}; everything goes into {output}/", highlight=False)
     test = sample_documents(TEST_DOCUMENTS, "test", seed=seed)
@@ -118,10 +118,10 @@ def _run_steps(output: Path, model_folder: Path, seed: int, start: float) -> Non
 
 
 def _describe_interruption(output: Path, seed: int) -> str:
-    """Return what remains of an interrupted quickstart, and how to see it."""
+    """Return how to repeat an interrupted quickstart."""
     command = shlex.join(["tmde", "quickstart", "-o", str(output), "--seed", str(seed)])
     return (
-        "Interrupted. The step printed last and those after it are not done. The same command "
+        "Interrupted. The last printed step and those after it are not complete. The same command "
         f"starts over and takes {DURATION}: {command}"
     )
 
@@ -133,9 +133,9 @@ def _print_next_steps(
     trained = _mean_of_others(accuracies[TRAINED])
     baseline = _mean_of_others(accuracies[BASELINE])
     console.print(
-        f"\n[bold]Result:[/] trained on English labels only, the classifier gets {trained:.0%} of "
-        f"the documents in other languages right with the tiny model, and {baseline:.0%} with "
-        f"character TF-IDF.",
+        f"\n[bold]Result:[/] trained on English labels only, the classifier is right on "
+        f"{trained:.0%} of the documents in other languages with the tiny model, and on "
+        f"{baseline:.0%} with character TF-IDF.",
         highlight=False,
     )
     documents = output / "documents.jsonl"
@@ -162,7 +162,7 @@ def _print_next_steps(
 
 
 def _print_command(purpose: str, *commands: str) -> None:
-    """Print what commands are for, then the commands, each on one line that can be copied."""
+    """Print the purpose of commands, then the commands, each on one line that can be copied."""
     console.print(f"   # {purpose}", highlight=False, markup=False, soft_wrap=True)
     for command in commands:
         console.print(f"   {command}", highlight=False, markup=False, soft_wrap=True)
@@ -222,7 +222,7 @@ def _classify(embedder: DocumentEmbedder, seed: int) -> list[TaskResult]:
 
 
 def _decode(embedder: DocumentEmbedder, text: str) -> None:
-    """Embed the first sentence of a text, and print what the decoder makes of its one vector."""
+    """Embed the first sentence of a text, and print what the decoder recovers from its vector."""
     sentence = text.split(". ")[0].rstrip(".") + "."
     (decoded,) = embedder.decode(embedder.encode(sentence), "en", max_new_tokens=60)
     console.print(f"   read:                        {sentence}")

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 WEAK_COSINE = 0.2
 # A table takes the width that it needs, up to this one, where no terminal limits it.
 _PIPED_WIDTH = 10_000
-_FIELDS_OF_DOCUMENTS = ("language", "title")  # They stand with the document.
+_FIELDS_OF_DOCUMENTS = ("language", "title")  # They are shown with the document.
 _MOST_FIELDS = 3  # that have a column in a table of hits
 _LISTED_VALUES = 20  # of a field, in the message of a filter that matches nothing
 
 
 @dataclass(kw_only=True)
 class LoadingOptions:
-    """How the model of an index is opened."""
+    """How the model of an index is loaded."""
 
     dtype: common.DtypeOption = None
     device: common.DeviceOption = None
@@ -57,8 +57,8 @@ class SearchOptions(LoadingOptions):
         list[str] | None,
         Option(
             metavar="NAME=VALUE",
-            help="Keep only documents with this value of a field. Repeatable: a document needs "
-            "one of the values given for each name.",
+            help="Keep only documents with this field value. Repeatable: a document must have "
+            "one of the values set for each name.",
         ),
     ] = None
     where: Annotated[
@@ -70,17 +70,21 @@ class SearchOptions(LoadingOptions):
         Option(help="Compare meaning (vectors), words (BM25), or both."),
     ] = "meaning"
     as_json: Annotated[bool, Option("--json", help="Print one JSON object per hit.")] = False
-    exact: Annotated[bool, Option("--exact", help="Scan all documents of a large index.")] = False
-    snippet_width: Annotated[int, Option(min=0, help="Characters of a snippet; 0 for none.")] = 200
+    exact: Annotated[bool, Option("--exact", help="Scan all documents, even in a large index.")] = (
+        False
+    )
+    snippet_width: Annotated[
+        int, Option(min=0, help="Maximum characters per snippet; 0 for none.")
+    ] = 200
     language: Annotated[
-        str | None, Option(help="Language code of the queries, if the model needs it.")
+        str | None, Option(help="Language code of the queries, if the model requires it.")
     ] = None
     model: Annotated[
         str | None,
         Option(
             "--model",
             "-m",
-            help="New location of the index's model, if it was moved.",
+            help="New location of the index's model if it was moved.",
             callback=common.check_model_name,
         ),
     ] = None
@@ -90,11 +94,12 @@ class SearchOptions(LoadingOptions):
 def search(options: SearchOptions) -> None:
     """Search an index made by `tmde index`, across languages.
 
-    The score is the cosine of query and document; with --mode words, BM25; with --mode both, the
-    cosine in standard deviations above the mean plus 0.15 BM25. The snippet is the sentence nearest
-    to the query in the document's nearest passage; with --mode words, the one with the most query
-    words. Up to three other fields of a document are shown, such as the target of a translation
-    memory; --json shows all. A hit of `default` with a cosine below 0.2 is marked as weak.
+    The score is the cosine of query and document. With --mode words, it is BM25; with --mode both,
+    it is the cosine in standard deviations above the mean, plus 0.15 BM25. The snippet is the
+    sentence nearest to the query in the document's nearest passage; with --mode words, it is the
+    one with the most query words. Up to three other fields of a document are shown, such as the
+    target in a translation memory; --json shows all. With `default`, hits with a cosine below 0.2
+    are marked as weak.
 
         tmde search "a bridge is closed" news.index -k 5 --filter language=de
 
@@ -211,12 +216,12 @@ def _check_index(folder: str, query: str | None) -> None:
         return
     if query is not None and _is_index(query):
         raise OptionError(
-            f"{query} is an index and {folder!r} is none: give the query first, "
+            f"{query} is an index and {folder!r} is not: put the query first, "
             f"tmde search {folder!r} {query}"
         )
     if not Path(folder).exists():
         neighbors = sorted(str(path.parent) for path in Path().glob(f"*/{common.INDEX_SETTINGS}"))
-        listed = f" (here are {', '.join(neighbors[:5])})" if neighbors else ""
+        listed = f" (found {', '.join(neighbors[:5])})" if neighbors else ""
         raise OptionError(f"{folder}: no such index{listed}; create one with `tmde index`")
 
 
@@ -298,7 +303,7 @@ def _print_table(
     Args:
         query: The query; None if it is the only one.
         hits: The hits, best first.
-        mode: What the search went by.
+        mode: The search mode.
         weak_below: The score below which a hit is marked as weak; None if none is.
         width: The characters of a value of another column, as of a snippet.
     """
@@ -306,7 +311,7 @@ def _print_table(
     if query is not None:
         console.print(f"[bold]{escape(query)}[/bold]")
     if not hits:
-        reason = "No document contains a word of the query." if mode == "words" else "No documents."
+        reason = "No document contains a query word." if mode == "words" else "No documents."
         console.print(reason)
         return
     table = Table()

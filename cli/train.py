@@ -20,7 +20,7 @@ _run_option = functools.partial(Option, rich_help_panel="Run")
 
 @dataclass(kw_only=True)
 class KeyOptions:
-    """Options that stand for recipe keys."""
+    """Options that set recipe keys."""
 
     languages: Annotated[
         str | None, _run_option(help="Languages, such as de,en. Default: those of the data.")
@@ -29,7 +29,7 @@ class KeyOptions:
         str | None, _run_option(help="Languages to translate into, such as en. Default: en, es.")
     ] = None
     minutes: Annotated[
-        float | None, _run_option(help="Minutes of training, not counting evaluations.")
+        float | None, _run_option(help="Minutes of training, excluding evaluations.")
     ] = None
     steps: Annotated[
         int | None, _run_option(min=1, help="Number of training steps, instead of a time limit.")
@@ -37,14 +37,14 @@ class KeyOptions:
     seed: Annotated[int | None, _run_option(min=0, help="Random seed. Default: 42.")] = None
     batch_tokens: Annotated[
         int | None,
-        _run_option(min=1, help="Tokens per optimizer step, reached by gradient accumulation."),
+        _run_option(min=1, help="Tokens per optimizer step, by gradient accumulation."),
     ] = None
     quoting: common.QuotingOption = None
 
 
 @dataclass(kw_only=True)
 class StartOptions:
-    """What the recipe of a run is made of besides its keys."""
+    """What determines the recipe of a run in addition to its keys."""
 
     output: Annotated[Path, Option("-o", "--output", help="Folder of the run.")] = DEFAULT_OUTPUT
     train_data: common.TrainOption = None
@@ -99,9 +99,9 @@ def train(options: TrainOptions) -> None:
     CPU), small (T-MDE trained mainly with InfoNCE, 10 minutes, on top of such a bag), base (the
     same, larger, for a GPU), adapted (fine-tunes a pretrained encoder, --encoder), distil (learns a
     teacher's vectors), tmde, ctmde, ctmde_p (T-MDE as in Li's thesis), quickstart; `tmde recipes`
-    lists all. bag, small and base are initialized from the packaged model `default` if it has the
-    languages. To train on several processes, use `torchrun --nproc-per-node 2 -m tmde train` or
-    `accelerate launch -m tmde train`.
+    lists all. bag, small and base are initialized from the packaged `default` model if it supports
+    the languages. To train with several processes, use `torchrun --nproc-per-node 2 -m tmde train`
+    or `accelerate launch -m tmde train`.
     """
     words = [word for word in (options.recipe, *(options.overrides or ())) if word is not None]
     check_quoting(words)
@@ -146,12 +146,12 @@ def train(options: TrainOptions) -> None:
         return
     if PartialState().is_main_process:
         summarize(trainer, output)
-    # Without this, a process that ends first is an error for the others.
+    # Without this, the first process to end causes an error in the others.
     PartialState().destroy_process_group()
 
 
 def _check_start(options: TrainOptions) -> None:
-    """Check the options that name what a run begins with.
+    """Check the options that name a run's initial model.
 
     Raises:
         OptionError: Options contradict each other.
@@ -165,9 +165,9 @@ def _check_start(options: TrainOptions) -> None:
     if options.lora and not names_model and not options.resume:
         raise OptionError(
             "--lora trains adapters of a pretrained encoder; set one with --encoder, or a "
-            "model that has one with --warm-start"
+            "model that contains one with --warm-start"
         )
-    if not options.resume:  # A run goes on without the model that it began with.
+    if not options.resume:  # A resumed run doesn't load its initial model.
         common.check_model_name(options.warm_start)
         common.check_model_name(options.encoder)
 

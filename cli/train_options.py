@@ -1,4 +1,4 @@
-"""The options of `tmde train` that stand for recipe keys. Nothing heavy is imported here."""
+"""The options of `tmde train` that set recipe keys. Nothing heavy is imported here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPTION_OF_KEY = {
 
 
 def check_quoting(words: Sequence[str]) -> None:
-    """Refuse a value with brackets that the shell has split at its blanks.
+    """Reject a value with brackets that the shell has split at spaces.
 
     Args:
         words: The arguments of the form `key=value`, as the shell has passed them.
@@ -45,7 +45,7 @@ def check_quoting(words: Sequence[str]) -> None:
                 break
         whole = " ".join(pieces)
         quoted = whole.replace("'", '"')
-        message = f"{word}: the brackets do not close. The shell splits words at blanks: write "
+        message = f"{word}: unclosed brackets. The shell splits arguments at spaces: write "
         message += f"'{quoted}'" if _is_balanced(whole) else f"'{key}=...' in quotes"
         option = _option_of(key)
         if option in ("--languages", "--pivots") and _is_balanced(whole):
@@ -160,5 +160,5 @@ def _check_option(key: str, value: Any, values: Mapping[str, Any]) -> None:
         return
     short_key = key.rpartition(".")[2]
     raise OptionError(
-        f"{OPTION_OF_KEY[key]} says {value} and {short_key} says {values[key]}; give one of them"
+        f"{OPTION_OF_KEY[key]} is {value}, but {short_key} is {values[key]}; give only one"
     )

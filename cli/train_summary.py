@@ -1,4 +1,4 @@
-"""What `tmde train` prints at the end of a run: its scores beside those it is measured against."""
+"""What `tmde train` prints at the end of a run: its scores and those of the reference models."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Column:
 
 
 def summarize(trainer: TmdeTrainer, output: Path) -> None:
-    """Print the measures of the best checkpoint, what they mean, and where the model is.
+    """Print the best checkpoint's measures, what they mean, and where the model is.
 
     Args:
         trainer: The trainer after the run.
@@ -93,7 +93,7 @@ def describe_time(results: Mapping[str, Any]) -> str:
 def closing_lines(
     results: Mapping[str, Any], warmup_steps: int, sets_with_documents: Collection[str] = ()
 ) -> list[str]:
-    """Return the table of scores, and sentences about a run that did not make a better model.
+    """Return the table of scores, and sentences about a run without improvement.
 
     Args:
         results: The content of `results.json`.
@@ -115,7 +115,7 @@ def closing_lines(
     if steps <= max(warmup_steps, 1):
         lines.append(
             f"The run ended after {steps:,} step{'' if steps == 1 else 's'}, while the learning "
-            "rate was still warming up: the model has hardly learned anything. Train longer "
+            "rate was still warming up, so the model has hardly learned anything. Train longer "
             "(--minutes, --steps)."
         )
     return lines

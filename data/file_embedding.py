@@ -94,10 +94,10 @@ class EmbeddedFile:
     Attributes:
         output: The file of vectors.
         rows: The number of documents.
-        width: The number of elements of a vector.
-        dtype: The type of the stored numbers.
+        width: The width of the vectors.
+        dtype: The type of the stored elements.
         worker: The position of this process among those that share the file.
-        arithmetic: The type the model computes in.
+        arithmetic: The type in which the model computes.
         work: The work of this process; None if the file was already complete.
         seconds: The time in seconds, including reading.
     """
@@ -164,12 +164,12 @@ def embed_file(
 
     Args:
         source: A file or folder of documents; `-` is stdin.
-        output: The file of vectors: .npy, or .parquet, which keeps the input columns.
+        output: The file of vectors: .npy, or .parquet, which includes the input columns.
         model: A folder, a Hub id or a packaged model's name.
         loading: Arguments for `DocumentEmbedder.from_pretrained`.
         format: The input format. Default: chosen by the suffix.
         quoting: The quoting of CSV and TSV; None detects it.
-        field: The text column, or several, which are joined by blank lines.
+        field: The text column, or several to join with blank lines.
         language: The language of all documents.
         language_field: The column of language codes.
         batch_tokens: The batch size in tokens, see `DocumentEmbedder.encode`.

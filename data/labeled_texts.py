@@ -113,8 +113,8 @@ def load_mldoc(
 
     Args:
         source: A folder with files from MLDoc's `generate_documents.py`, such as
-            `mldoc.de.train.1000` (`label<TAB>text` per line). Or a Hub dataset or a folder laid out
-            like one, with a config per language and the columns `label` and `text`.
+            `mldoc.de.train.1000` (`label<TAB>text` per line); or a Hub dataset or a folder with the
+            layout of one, with a config per language and `label` and `text` columns.
         language: The language code, such as `de`.
         split: `train.1000` (or `train`), `train.2000`, `train.5000`, `train.10000`, `dev` or
             `test`. In a Hub dataset: `train`, `train_2k`, `train_5k`, `train_10k`, `dev` or
@@ -123,11 +123,12 @@ def load_mldoc(
         clean: Clean the texts like LASER's mldoc.sh.
 
     Returns:
-        A dataset with the columns `text` and `label`, a `ClassLabel` of CCAT, ECAT, GCAT and MCAT.
+        A dataset with the columns `text` and `label`, a `ClassLabel` with CCAT, ECAT, GCAT and
+        MCAT.
 
     Raises:
-        CorpusError: The language or split is missing or empty, or a row is invalid. A stream raises
-            when it reads the row.
+        CorpusError: The language or split is missing or empty, or a row is invalid. For a stream,
+            the error is raised when the row is read.
 
     Example:
         ```python
@@ -151,12 +152,12 @@ def load_xnli(
     """Load the XNLI sentence pairs of one language.
 
     Args:
-        language: The language code, such as `de`: a config of the source.
+        language: The language code, such as `de`, which is a config of the source.
         split: `train`, `validation` (or `dev`) or `test`.
         streaming: Return an `IterableDataset`, which checks rows as it reads them.
-        source: A Hub dataset, or a folder laid out like one, with a config per language and the
-            columns `premise`, `hypothesis` and `label`. A label is a name or a number, in the order
-            of a `ClassLabel` or of entailment, neutral, contradiction.
+        source: A Hub dataset, or a folder with the layout of one, with a config per language and
+            the columns `premise`, `hypothesis` and `label`. A label is a name or a number, in the
+            order of a `ClassLabel`, or entailment, neutral, contradiction.
 
     Returns:
         A dataset with the columns `premise`, `hypothesis` and `label`, a `ClassLabel`.
@@ -188,8 +189,8 @@ def load_sib200(
         language: An ISO 639-1 code such as `de`, or a FLORES-200 code such as `deu_Latn`.
         split: `train`, `validation` (or `dev`) or `test`.
         streaming: Return an `IterableDataset`, which checks rows as it reads them.
-        source: A Hub dataset, or a folder laid out like one, with a config per FLORES-200 code and
-            the columns `index_id`, `category` and `text`.
+        source: A Hub dataset, or a folder with the layout of one, with a config per FLORES-200 code
+            and the columns `index_id`, `category` and `text`.
 
     Returns:
         A dataset with the string columns `index_id`, `category` and `text`. Translations share an

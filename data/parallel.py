@@ -67,55 +67,54 @@ def load_parallel(
         source: One of these, or a list of them:
 
             - `"sample"`: the built-in sample.
-            - The id of a Hub dataset, such as `"Helsinki-NLP/europarl"`, or a folder laid out like
-              one (its README.md lists `configs`).
-            - A file, folder or glob: parquet or JSONL with a column `translation` = `{language:
-              text}` or one column per language; CSV or TSV with language codes as header; a
-              translation memory (TMX); a catalog: gettext (.po, extra `localization`), XLIFF or Qt
+            - The id of a Hub dataset, such as `"Helsinki-NLP/europarl"`, or a folder with the
+              layout of one (its README.md lists `configs`).
+            - A file, folder or glob: parquet or JSONL with a `translation` column, `{language:
+              text}`, or one column per language; CSV or TSV with language codes in the header; a
+              translation memory (TMX); a catalog: gettext (.po, `localization` extra), XLIFF or Qt
               (.ts). All except parquet may be gzipped.
             - Moses files: by language, `{"de": "corpus.de", "en": "corpus.en"}`, or by prefix,
               `"corpus"`.
-            - A `datasets.Dataset` or `IterableDataset`, with a column `translation` or one column
+            - A `datasets.Dataset` or `IterableDataset`, with a `translation` column or one column
               per language.
-        languages: The languages to return; None for all. `de` also reads a column `de-DE` or `DE`,
-            if none is named exactly so. `["anchor", "positive"]` loads triples with all their
-            negatives.
+        languages: The languages to return; None for all. Without a `de` column, `de` also reads a
+            `de-DE` or `DE` column. `["anchor", "positive"]` loads triples with all their negatives.
         pivot_languages: Load only Hub configs (language pairs) that contain one of these.
         split: The split of a Hub dataset or of the sample. Files have no splits.
         streaming: Return an `IterableDataset`, which checks rows as it reads them, in constant
-            memory. One streamed source makes all of them streamed.
+            memory. If one source is a stream, all sources are streamed.
         bad_rows: `"report"` sets empty texts to None, drops rows that are unreadable or have fewer
             than two languages, and counts both; `"raise"` raises an error.
         temperature: Mix Hub configs or files with p ~ rows^(1/temperature), repeating small ones
             until all are exhausted: 1.0 is proportional, `float("inf")` uniform. None reads every
             row once, one part after the other. A streamed Hub dataset is mixed by the row counts on
             its card, or uniformly if it has none.
-        seed: The seed of the mixing and of the sample.
+        seed: The seed for mixing and for the sample.
         config: The configs of a Hub dataset. Default: all matching language pairs.
         revision: The branch, tag or commit of a Hub dataset.
         token: The Hub token for private datasets.
         max_rows: Read at most this many rows: the first ones, or a proportional share of each Hub
             config.
         report: Counts to update while rows are read. Each `DataLoader` worker updates its own copy.
-        document_ids: Keep the column `doc_id`, the document of a row (parquet, JSONL and Hub
-            datasets). If `temperature` mixes the rows, a column `reading_order` numbers them in
+        document_ids: Keep the `doc_id` column, the document of a row (parquet, JSONL and Hub
+            datasets). If `temperature` mixes the rows, a `reading_order` column numbers them in
             document order.
-        labels: Load the pairs of [`load_xnli`] from any source: the columns `premise`, `hypothesis`
+        labels: Load pairs as in [`load_xnli`] from any source: the columns `premise`, `hypothesis`
             and `label`. A row with another label, such as SNLI's -1, is a bad row. `languages`
             selects configs of a Hub dataset.
         columns: Custom column names, such as `{"de": "Source", "en": "Target"}`; also for `doc_id`
-            and `label`. Naming two or more languages stops other columns from being read as
+            and `label`. If two or more languages are named, other columns are not read as
             languages.
         places: Add `file`, the name of the file or dataset, and `row`, the row number, as in error
             messages.
         target_columns: More texts of a row, such as linearized parses, which are read like the
             languages and returned in `translation`.
-        fewest_texts: The number of texts a row needs, including `target_columns`: 2 or 1.
+        fewest_texts: The minimum number of texts in a row, including `target_columns`: 2 or 1.
         quoting: `"minimal"` if fields of CSV and TSV may be quoted, `"none"` if quotes are plain
             characters; None detects it.
 
     Returns:
-        A dataset with the column `translation`: a struct with a nullable string for each language,
+        A dataset with a `translation` column: a struct with a nullable string for each language,
         keys sorted. A triple has `anchor` and `positive`, and may have `negative`, or `negative_1`,
         `negative_2` and so on. `document_ids` adds `doc_id`, a string or null. With `labels`, the
         texts are `premise` and `hypothesis`, and `label` is the class number.
@@ -123,7 +122,7 @@ def load_parallel(
     Raises:
         CorpusError: The input is invalid as a whole: no file found, unknown languages, Moses files
             of different lengths, bytes that are not UTF-8, unclosed quotes, or missing columns.
-            With `bad_rows="raise"`, also for a bad row; a stream raises when it reads the row.
+            With `bad_rows="raise"`, also for a bad row; in a stream, when the row is read.
         OSError: A Moses file does not exist, or a Hub dataset can't be reached.
         ValueError: From `datasets`: a Hub dataset lacks the config or the split.
 

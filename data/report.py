@@ -46,8 +46,8 @@ class CorpusReport:
         empty_texts: The number of empty or blank texts in the requested languages, which became
             None. Empty table cells and Moses lines do not count.
         dropped_rows: The number of bad rows: unreadable, or with fewer than two nonempty texts.
-        other_rows: The number of rows skipped for lack of two requested languages, in a source with
-            more languages.
+        other_rows: The number of rows skipped because they lack two requested languages, in a
+            source with more languages.
         first_examples: The first few bad rows, with the value found and expected.
         reasons: The number of dropped rows by reason.
     """

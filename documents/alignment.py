@@ -26,7 +26,7 @@ class AlignedPair(NamedTuple):
         second: The row number on the second side.
         score: The score of the pair.
         by_url: Whether the URLs matched.
-        distinctness: How much nearer the documents are than the next best, from 0 to 1; see
+        distinctness: How much nearer the documents are than the next-best match, from 0 to 1; see
             [`~tmde.documents.distinct_pairs`].
     """
 
@@ -48,7 +48,7 @@ def align_documents(
     languages: Sequence[str] | None = None,
     same_domain: bool = False,
 ) -> list[AlignedPair]:
-    """Pair documents one to one, greedily: the best pair first, then the best of those left.
+    """Pair documents one to one, greedily: the best pair first, then the best remaining one.
 
     This is the WMT16 protocol. Scores are float64 cosines, or the margins `ratio` and `distance` of
     Artetxe and Schwenk (2019, arXiv 1811.01136, section 3) over all documents of the other side.
@@ -58,19 +58,19 @@ def align_documents(
 
     Args:
         first: (n, d), dense or sparse.
-        second: (m, d), likewise. A row of zeros has cosine 0 to everything.
+        second: (m, d), of the same kind. A row of zeros has cosine 0 to everything.
         scoring: `cosine`, `ratio` or `distance`.
-        k: The number of neighbors of a margin, at most all documents of a side.
-        threshold: The lowest score of a pair, unless URLs match. None keeps every pair.
-        first_urls: The URL of each row of `first`, "" if unknown. Documents whose URLs differ only
-            in language codes, and match no others, are paired first (Buck and Koehn, 2016).
+        k: The number of neighbors for a margin, at most all documents of a side.
+        threshold: The minimum score of a pair, unless URLs match. None keeps every pair.
+        first_urls: The URL of each row of `first`, "" if unknown. Documents with URLs that differ
+            only in language codes, and match no others, are paired first (Buck and Koehn, 2016).
         second_urls: The URL of each row of `second`.
         languages: The language codes to strip from URLs. Default: about thirty.
-        same_domain: Whether to pair only documents of the same website (see
-            [`~tmde.documents.urls.website`]), and none without a URL.
+        same_domain: Whether to pair only documents from the same website (see
+            [`~tmde.documents.urls.website`]), which excludes documents without a URL.
 
     Returns:
-        At most min(n, m) pairs: pairs found by URL, then the others, both by falling score.
+        At most min(n, m) pairs: pairs found by URL, then the others, both by decreasing score.
 
     Raises:
         TmdeError: An option is invalid, there are no rows, dimensions differ, a number is not

@@ -74,7 +74,7 @@ def pair_evidence(
     - `ratio`: the cosine, divided by the mean cosine to the nearest neighbors on the other side
       (Artetxe and Schwenk, 2019).
     - `cosine`.
-    - `length`: the mean log length in characters, on which cosines depend. A character that
+    - `length`: the mean log length in characters, which affects cosines. A character that
       represents several letters, such as a Chinese one, counts several times.
     - `length_difference`: the absolute difference of the log lengths.
     - `numbers_differ`: 1 if the texts contain different numbers, otherwise 0.
@@ -125,7 +125,7 @@ def mined_pair_evidence(
 
 
 class Calibration(pydantic.BaseModel):
-    """Turn the cosine of a pair into the probability that it is a translation.
+    """Convert the cosine of a pair into the probability that it is a translation.
 
     The model is a logistic regression on the columns of [`pair_evidence`]. The probability also
     depends on `share`, the share of texts that have a translation on the other side (Bayes' rule
@@ -133,7 +133,7 @@ class Calibration(pydantic.BaseModel):
 
         p = sigmoid(intercept + weights * evidence + logit(share))
 
-    This is an approximation: of mined pairs, a somewhat larger share is correct.
+    This is an approximation: the share of correct pairs is somewhat higher among mined pairs.
 
     Attributes:
         weights: The weight of each column of [`pair_evidence`], by name.
@@ -191,8 +191,8 @@ class Calibration(pydantic.BaseModel):
         Args:
             texts: The first and second texts of the pairs, (p,) each.
             vectors: Their unit vectors, (p, d) each.
-            others: The unit vectors of all texts on each side, (n, d) and (m, d), to find neighbors
-                in.
+            others: The unit vectors of all texts on each side, (n, d) and (m, d), in which to find
+                neighbors.
             share: See `probabilities`.
         """
         first, second = vectors
@@ -216,7 +216,7 @@ class Calibration(pydantic.BaseModel):
         return means
 
     def check_embedder(self, embedder: DocumentEmbedder) -> None:
-        """Raise `TmdeError` if an embedder does not compute the vectors that were calibrated."""
+        """Raise `TmdeError` if the embedder's vectors differ from the calibrated ones."""
         for name, expected in (("prompt", self.prompt), ("pooling", self.pooling)):
             value = getattr(embedder, name)
             if value != expected:
@@ -288,7 +288,7 @@ class Calibration(pydantic.BaseModel):
     ) -> Calibration | None:
         """Load the calibration stored with a model; None if it has none.
 
-        Arguments and errors are those of `from_pretrained`.
+        Arguments and errors are the same as in `from_pretrained`.
         """
         folder = packaged_folder(name) or name
         path = find_model_file(folder, CALIBRATION_FILE, revision, token)

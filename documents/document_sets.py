@@ -100,7 +100,7 @@ class Reading(TypedDict, total=False):
     Attributes:
         format: The format. Default: chosen by the suffix; text for stdin.
         quoting: The quoting of CSV and TSV; None detects it.
-        field: The text column, or several, which are joined. Default: `text`.
+        field: The text column, or several to join. Default: `text`.
         id_field: The id column. Default: `id`, or row numbers if there is none.
         bad_rows: `"report"` skips and reports unreadable rows; `"raise"` stops at the first one.
     """

@@ -48,11 +48,11 @@ class AlignmentReport:
     """The report of `align_files`.
 
     Attributes:
-        pairs: The number of document pairs; None if they were given.
+        pairs: The number of document pairs; None if known pairs were passed.
         pairs_by_url: The number of document pairs found by URL.
         quality: The comparison with the reference; None without one.
-        beads: The counts of sentences read, aligned and left out; None if no rows were written.
-        notes: What was done, one sentence each.
+        beads: The counts of sentences read, aligned and omitted; None if no rows were written.
+        notes: Sentences about what was done.
     """
 
     pairs: int | None = None
@@ -94,10 +94,10 @@ def align_files(
     calibration: str | os.PathLike[str] | None = None,
     **reading: Unpack[Reading],
 ) -> AlignmentReport:
-    """Align documents one to one, and their sentences.
+    """Align documents one to one, and align their sentences.
 
-    By default, every document that finds a partner is paired, and sentence pairs with a probability
-    below 0.1 are left out.
+    By default, every document that has a partner is paired, and sentence pairs with a probability
+    below 0.1 are omitted.
 
     Args:
         a: A file or folder of documents in one language: text (one document per line), CSV, TSV,
@@ -107,29 +107,29 @@ def align_files(
         rows: The .jsonl or .tmx file for the aligned sentences. Requires both languages.
         unpaired: The .tsv or .jsonl file for unpaired documents and, with `rows`, for sentences
             without a good partner.
-        identical: The .tsv or .jsonl file for documents and, with `rows`, sentences that are the
-            same on both sides.
+        identical: The .tsv or .jsonl file for documents and, with `rows`, sentences that are
+            identical on both sides.
         model: A folder, a Hub id or a packaged model's name.
         loading: Arguments for `DocumentEmbedder.from_pretrained`. Default: documents are embedded
             sentence by sentence (`long_documents`).
         url_field: The URL column. Documents with matching URLs are paired first.
         language_a: The language code of A.
         language_b: The language code of B.
-        same_domain: Pair only documents of the same website.
+        same_domain: Pair only documents from the same website.
         scoring: `cosine`, `ratio` or `distance`; see [`~tmde.documents.align_documents`].
-        k: The number of neighbors of a margin.
-        threshold: The lowest score of a pair, unless URLs match; None for no limit.
-        min_distinctness: The lowest distinctness of such a pair, from 0 to 1, see
-            [`~tmde.documents.distinct_pairs`]. 0.25 suits pages of which many have no translation.
+        k: The number of neighbors for a margin.
+        threshold: The minimum score of a pair, unless URLs match; None for no limit.
+        min_distinctness: The minimum distinctness of such a pair, from 0 to 1, see
+            [`~tmde.documents.distinct_pairs`]. 0.25 suits pages if many have no translation.
         lawdr_rank: Embed with LAWDR and remove this many directions, or `auto`. Requires both
             languages.
-        pairs: A file of known pairs, in the form of `output` or as two ids separated by a tab. Only
-            their sentences are aligned.
-        reference: A file of correct pairs in the same form, to compare with.
+        pairs: A file of known pairs, in the format of `output` or as two ids separated by a tab.
+            Only their sentences are aligned.
+        reference: A file of correct pairs in the same format, for evaluation.
         paragraphs: Align lines instead of sentences.
-        min_score: The lowest score of a sentence pair, from 0 (unrelated) to 1; None for no limit.
-        min_probability: The lowest probability of a sentence pair; 0 keeps all. Default: 0.1 if the
-            model has probabilities and there is no `min_score`, otherwise 0.
+        min_score: The minimum score of a sentence pair, from 0 (unrelated) to 1; None for no limit.
+        min_probability: The minimum probability of a sentence pair; 0 keeps all. Default: 0.1 if
+            the model is calibrated and there is no `min_score`, otherwise 0.
         share: The expected share of correct sentence pairs. Default: 0.9.
         calibration: A calibration file. Default: the model's own.
         reading: The fields of [`~tmde.documents.document_sets.Reading`].

@@ -52,10 +52,10 @@ class CleaningReport:
         removed: The file of removed rows, if one was written.
         rows: The number of rows read.
         kept: The number of rows kept.
-        shortened: The number of kept rows that lost a text.
+        shortened: The number of kept rows from which a text was removed.
         reasons: The number of rows with each finding.
         texts: The number of texts read in each language.
-        notes: How languages were read, one sentence each.
+        notes: Sentences about how languages were read.
         is_catalog: Whether the output is a catalog, in which wrong entries are marked instead of
             removed.
     """
@@ -121,10 +121,10 @@ def clean_files(
     It also removes rows whose texts are not translations of each other, differ in numbers,
     placeholders or length, or repeat an earlier row.
 
-    If the output has the format of the only source, the file is filtered, not converted: kept TMX
-    units are byte-identical. A catalog (`.po`, `.xliff`, `.xlf`, `.ts`) keeps all entries; wrong
-    ones are marked for review in the format's own way: fuzzy, `needs-review-translation` (XLIFF 2:
-    `initial`), unfinished. Repeated entries are fine in a catalog.
+    If there is one source and the output has its format, the file is filtered, not converted: kept
+    TMX units are byte-identical. A catalog (`.po`, `.xliff`, `.xlf`, `.ts`) retains all entries;
+    wrong ones are marked for review as the format defines it: fuzzy, `needs-review-translation`
+    (XLIFF 2: `initial`), unfinished. Repeated entries are allowed in a catalog.
 
     Args:
         sources: Files, folders or Hub datasets, as `load_parallel` reads them.
@@ -139,8 +139,8 @@ def clean_files(
         skip: The values of `Reason` to ignore.
         placeholders: The placeholders a translation must preserve, see
             [`~tmde.documents.RowCleaner`].
-        report_only: Remove nothing: only count, and write `removed`.
-        min_probability: The lowest probability of a translation.
+        report_only: Only count findings and write `removed`.
+        min_probability: The minimum probability of a translation.
         share: The expected share of correct rows.
         calibration: A calibration file. Default: the model's own.
         bad_rows: `"report"` skips and counts unreadable rows; `"raise"` stops at the first one.

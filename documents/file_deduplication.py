@@ -109,12 +109,12 @@ def dedupe_files(
 ) -> DeduplicationReport:
     """Remove documents that repeat an earlier one.
 
-    Copies are equal except for case and white space. Near-duplicates share most of their
+    Copies are identical except for case and whitespace. Near-duplicates share most of their
     characters; short ones share all of their words (see
     [`~tmde.documents.deduplication.DuplicateFinder`]). `across_languages` also removes
-    translations; only this needs a model.
+    translations; only this requires a model.
 
-    The input is copied to a temporary folder beside the output.
+    The input is copied to a temporary folder next to the output.
 
     Args:
         documents: A file or folder of documents: text (one document per line), CSV, TSV, JSONL or
@@ -125,16 +125,16 @@ def dedupe_files(
         columns: The columns of a table of pairs, by language: `{"en": "source", "de": "target"}`. A
             row is removed if all its texts repeat those of an earlier row. None uses all languages
             of a TMX or a catalog.
-        language_field: The language column, for `across_languages`. Default: a column with a usual
-            name. Missing languages are detected (extra `clean`).
-        min_similarity: The lowest similarity of near-duplicates, above 0 and at most 1.
+        language_field: The language column, for `across_languages`. Default: a column with a common
+            name. Missing languages are detected (`clean` extra).
+        min_similarity: The minimum similarity of near-duplicates, above 0 and at most 1.
         min_words: Texts with fewer words are near-duplicates only if their words are the same.
         across_languages: Also remove translations.
         model: The model that finds translations: a folder, a Hub id or a packaged model's name.
             Default: the default model.
         loading: Arguments for `DocumentEmbedder.from_pretrained`. Default: documents are embedded
             sentence by sentence (`long_documents`).
-        min_distinctness: The lowest distinctness of translations, from 0 to 1, see
+        min_distinctness: The minimum distinctness of translations, from 0 to 1, see
             [`~tmde.documents.distinct_pairs`]. Default: 0.4.
         reading: The fields of [`~tmde.documents.document_sets.Reading`].
 

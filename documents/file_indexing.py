@@ -111,11 +111,11 @@ def index_files(
         loading: Arguments for `DocumentEmbedder.from_pretrained`.
         format: The input format. Default: chosen by the suffix.
         quoting: The quoting of CSV and TSV; None detects it.
-        field: The text column, or several, which are joined by blank lines.
+        field: The text column, or several to join with blank lines.
         id_field: The id column. Default: `id`, or else the file and row of a document.
         language: The language of all documents.
-        language_field: The language column. Default: a column named language, lang, locale or the
-            like, if it contains codes.
+        language_field: The language column. Default: a column named language, lang, locale or
+            similar, if it contains codes.
         delete: The ids of documents to delete.
         prune: Delete documents that are not in the source.
         precision: The type of a new index's vectors, see `DocumentIndex.create`.
@@ -197,8 +197,8 @@ def open_index(folder: str | Path, model: str | None, loading: Mapping[str, Any]
 
     Args:
         folder: The folder of the index.
-        model: Where its model is; None for the place that the index names.
-        loading: Arguments of `from_pretrained`, which go before those of the index.
+        model: The location of its model; None for the one stored in the index.
+        loading: Arguments of `from_pretrained`, which override those of the index.
 
     Raises:
         TmdeError: The index or its model cannot be loaded.

@@ -57,7 +57,7 @@ class MiningReport:
         pairs: The number of mined pairs.
         threshold: The threshold with the highest F1; None if not optimized.
         quality: The comparison with the gold pairs; None without them.
-        notes: What was done, one sentence each.
+        notes: Sentences about what was done.
     """
 
     pairs: int
@@ -98,11 +98,10 @@ def mine_files(
     judge_anyway: bool = False,
     **reading: Unpack[Reading],
 ) -> MiningReport:
-    """Mine bitext: write sentence pairs that translate each other, best first.
+    """Mine bitext: write sentence pairs that are translations, best first.
 
-    Repeated sentences count once. By default, pairs with a probability below 0.4 are left out. A
-    model without a calibration has no probabilities: then every sentence that finds a partner is
-    written, correct or not.
+    Repeated sentences count once. By default, pairs with a probability below 0.4 are omitted. If
+    the model has no calibration, every sentence that has a partner is written, correct or not.
 
     Args:
         a: A file or folder of sentences in one language: text (one sentence per line), CSV, TSV,
@@ -119,24 +118,24 @@ def mine_files(
         precision: The type of the vectors, including those in files.
         truncate_dim: Use only the first `truncate_dim` elements of each vector.
         scoring: `cosine`, `ratio` or `distance`; see [`~tmde.documents.mine_bitext`].
-        k: The number of neighbors of a margin.
+        k: The number of neighbors for a margin.
         retrieval: `forward`, `backward`, `intersection` or `max`.
-        threshold: The lowest score of a pair; None for no limit.
+        threshold: The minimum score of a pair; None for no limit.
         max_pairs: Keep only the best `max_pairs` pairs; None for all.
-        drop_identical: Leave out pairs of equal texts.
+        drop_identical: Omit pairs of identical texts.
         search: `auto`, `exact` or `hnsw`.
-        min_probability: The lowest probability of a pair; 0 keeps all. Default: 0.4 if the model
-            has probabilities and no other option limits the pairs, otherwise 0.
+        min_probability: The minimum probability of a pair; 0 keeps all. Default: 0.4 if the model
+            is calibrated and no other option limits the pairs, otherwise 0.
         share: The expected share of sentences that have a translation on the other side. Default:
             0.5.
         calibration: A calibration file. Default: the model's own.
-        gold: A file of correct pairs to compare with: two ids, separated by a tab, per line.
+        gold: A file of correct pairs for evaluation: two tab-separated ids per line.
         optimize_threshold: Keep the pairs above the threshold with the highest F1 on `gold`.
-        judge_anyway: Also mine languages that the model does not know.
+        judge_anyway: Also mine languages that the model does not support.
         reading: The fields of [`~tmde.documents.document_sets.Reading`].
 
     Raises:
-        TmdeError: A file, the model or an argument can't be used, or the model does not know a
+        TmdeError: A file, the model or an argument can't be used, or the model does not support a
             language.
         OSError: A file does not exist.
 

@@ -77,11 +77,11 @@ class Hit:
             "both", see [`~tmde.documents.fusion`].
         id: The document's id.
         text: The document's text.
-        snippet: The passage's sentence nearest to the query; in mode "words", the one with most of
-            its words.
+        snippet: The passage's sentence nearest to the query; in mode "words", the one with the most
+            query words.
         metadata: The document's metadata.
-        passage: The passage nearest to the query; in mode "words", the one with most of its words.
-            Short documents are one passage.
+        passage: The passage nearest to the query; in mode "words", the one with the most query
+            words. Short documents have one passage.
         heading: The headings above the passage, as one line.
     """
 
@@ -99,7 +99,7 @@ class SearchResult:
     """The results of q queries.
 
     Attributes:
-        hits: The documents found for each query, best first.
+        hits: The hits of each query, best first.
         query_vectors: The unit vectors of the queries, (q, d) float32; (q, 0) in mode "words".
         report: The embedder's report on the queries; None if none was embedded.
     """
@@ -137,13 +137,12 @@ class Changes:
 class DocumentIndex:
     """A search index of documents, stored in a LanceDB table.
 
-    Every write is one commit: it is on disk when the method returns, and a killed process leaves
-    all of it or nothing. One process writes at a time; any number can read, each the version it
-    opened.
+    Every write is one atomic commit: it is on disk when the method returns. One process writes at a
+    time; any number can read, each the version it opened.
 
     Search is exact up to 20,000 documents and approximate beyond, with an inverted file (IVF) tuned
     to find 98.5% of the 10 nearest documents. A document has one vector per passage: a section, or
-    a part of a long one ([`~tmde.documents.passages`]). Its nearest passage decides its score.
+    part of a long one ([`~tmde.documents.passages`]). Its nearest passage determines its score.
 
     Example:
         ```python
@@ -183,7 +182,7 @@ class DocumentIndex:
             folder: A new or empty folder.
             embedder: The embedder of documents and queries. None if you pass vectors for all of
                 them.
-            dimension: The width of the vectors, without an embedder.
+            dimension: The width of the vectors if there is no embedder.
             revision: The branch, tag or commit of a model from the Hub.
             precision: The type of stored vectors: "float32" (4 bytes per element) or "float16" (2
                 bytes). Queries stay float32.
@@ -234,7 +233,7 @@ class DocumentIndex:
                 By default, it is loaded when first needed.
 
         Raises:
-            TmdeError: There is no index, it is damaged, or the embedder computes other vectors.
+            TmdeError: There is no index, it is damaged, or the embedder computes different vectors.
             ImportError: LanceDB is not installed.
         """
         return cls(Path(folder), embedder)
@@ -243,14 +242,14 @@ class DocumentIndex:
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """How texts become vectors: model, pooling and limits. None if you pass vectors."""
+        """The embedding settings: model, pooling and limits. None if you pass vectors."""
         return self._settings["embedding"]
 
     @property
     def loading_options(self) -> dict[str, Any]:
-        """The arguments of `DocumentEmbedder.from_pretrained` that open the embedder again.
+        """The arguments of `DocumentEmbedder.from_pretrained` that reload the embedder.
 
-        The name of the model is not among them.
+        They exclude the model name.
         """
         return loading_options(self._embedder_settings, self.folder)
 
@@ -375,7 +374,7 @@ class DocumentIndex:
         return isinstance(id, str) and bool(self.known_ids([id]))
 
     def known_ids(self, ids: Sequence[str]) -> list[str]:
-        """Return those of some ids that are in the index, in order."""
+        """Return the given ids that are in the index, in order."""
         rows = self._table.fetch(ids, ["id"])
         return [id for id in ids if id in rows]
 
@@ -384,9 +383,8 @@ class DocumentIndex:
 
         Args:
             ids: The ids.
-            query: A unit vector, (d,). The score of a document is the highest cosine of this vector
-                with any of its passages.
-                None returns whole documents with a score of 1.
+            query: A unit vector, (d,). The score of a document is the highest cosine between this
+                vector and its passages. None returns whole documents with a score of 1.
 
         Raises:
             KeyError: An id is unknown.
@@ -402,8 +400,8 @@ class DocumentIndex:
     def vectors(self, ids: Sequence[str]) -> np.ndarray:
         """Return the unit vectors of documents, (n, d) float32.
 
-        Here d is `stored_dimension`. The vector of a document with several passages is their scaled
-        mean.
+        Here d is `stored_dimension`. The vector of a document with several passages is their mean,
+        scaled to length 1.
 
         Raises:
             KeyError: An id is unknown.
@@ -455,7 +453,7 @@ class DocumentIndex:
                 code) helps split snippets.
             vectors: (n, d), or (n, `truncate_dim`), not necessarily normalized. None embeds the
                 texts.
-            language: One language code, or n, if the embedder needs them or splits sentences.
+            language: One language code, or n, if the embedder requires them or splits sentences.
 
         Raises:
             TmdeError: Ids are not distinct strings, a text is empty, lengths differ, a metadata
@@ -505,8 +503,8 @@ class DocumentIndex:
     def expect(self, documents: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
         """Fix the column types for documents that will be added in several commits.
 
-        Otherwise the first documents decide them, and a list that is empty in all of these becomes
-        a list of strings.
+        Otherwise, the first documents determine them, and a list that is empty in all of these
+        becomes a list of strings.
 
         Args:
             documents: The id and metadata of each document; read once.
@@ -645,7 +643,7 @@ class DocumentIndex:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Lock out other writers during several writes.
+        """Exclude other writers during several writes.
 
         Raises:
             TmdeError: Another process is writing.
@@ -705,27 +703,27 @@ class DocumentIndex:
         Args:
             query: One text, several texts, one vector (d,), or vectors (q, d).
             k: The number of documents to return.
-            filter: The metadata a document must have: by name, a value, or several of which one
-                must match. A list matches by any of its elements; None matches documents without a
+            filter: The metadata a document must have: for each name, a value or several
+                alternatives. A list matches if any element does; None matches documents without a
                 value. Numbers match their decimal form.
-            exact: Whether to scan all vectors of a large index.
+            exact: Whether to scan all vectors, even in a large index.
             snippet_width: The length of a snippet in characters, 0 for none. The best of a hit's
                 first 256 sentences is chosen; for a query vector, the document's start.
-            language: The language code of the queries, if the embedder needs it.
+            language: The language code of the queries, if the embedder requires it.
             mode: `"meaning"` compares vectors, across languages. `"words"` compares words (BM25),
                 ignoring case and accents, without an embedder. `"both"` combines them (hybrid
                 search), see [`~tmde.documents.fusion`].
             where: An SQL condition on `id`, `text` and the metadata, combined with `filter`: `"year
-                >= 2024 AND array_has(topics, 'trains')"`. Put names that are not plain SQL words in
-                backticks; characters other than letters, digits, "_", "-" and spaces are
+                >= 2024 AND array_has(topics, 'trains')"`. Enclose names that are not plain SQL
+                words in backticks; characters other than letters, digits, "_", "-" and spaces are
                 percent-encoded, `a.b` as `a%2Eb`.
 
         Returns:
-            The hits of one query, best first, or such a list for each of several queries.
+            The hits of one query, best first, or a list of hits for each of several queries.
 
         Raises:
-            TmdeError: The query is empty, `k` is below 1, the mode is unknown or needs a text, a
-                filter or `where` is invalid, or vectors have another width. In modes with words,
+            TmdeError: The query is empty, `k` is below 1, the mode is unknown or requires a text, a
+                filter or `where` is invalid, or vectors have the wrong width. In modes with words,
                 also as for `index_words`.
         """
         if isinstance(query, torch.Tensor):

@@ -44,19 +44,19 @@ _CHUNK = 8192  # sentences embedded at once, not counting the rest of the last d
 class Lawdr:
     """LAWDR: language-agnostic weighted document representations (Gong et al., 2021).
 
-    Sentence vectors lose the dominant directions of their language and are averaged with weights w
-    = b / (b + P(s)), where P is the density of this language's sentence vectors before debiasing
-    (algorithm 1, eq. 3). Unlike eq. 3, the sum of w v is divided by the sum of the weights, so it
-    does not grow with the document.
+    The dominant directions of each language are removed from its sentence vectors, which are
+    averaged with weights w = b / (b + P(s)), where P is the density of the language's vectors
+    before debiasing (algorithm 1, eq. 3). Unlike in eq. 3, the sum of w v is divided by the sum of
+    the weights, so it does not grow with the document.
 
     `fit` and `transform` each read documents once, so any iterable works.
 
     Args:
         embedder: A `DocumentEmbedder`, or any object with `encode(list of n str) -> (n, d)`.
-        rank: The number of directions to remove, for all languages or by language. `"auto"` takes
-            the smallest of 0, 1, 2, 4, 8 ... that hides the language (section 10.1), for at least
-            two languages with 100 sentences each.
-        density: A `SentenceDensity` whose settings apply to every language; None for a plain mean.
+        rank: The number of directions to remove, for all languages or by language. `"auto"` chooses
+            the smallest of 0, 1, 2, 4, 8 ... that hides the language (section 10.1); it requires at
+            least two languages with 100 sentences each.
+        density: A `SentenceDensity` with the settings for every language; None for a plain mean.
         debias: Whether to remove directions.
 
     Attributes:
@@ -94,8 +94,8 @@ class Lawdr:
         """Learn the directions and densities of each language in one pass.
 
         Args:
-            documents: Texts, which are split into sentences, or lists of sentences. Blank sentences
-                are dropped.
+            documents: Texts to split into sentences, or lists of sentences. Blank sentences are
+                dropped.
             languages: One code for all documents, or one per document.
 
         Raises:
@@ -166,7 +166,7 @@ class Lawdr:
     def fit_transform(
         self, documents: Iterable[Document], languages: str | Iterable[str]
     ) -> np.ndarray:
-        """Fit and transform the same documents, which are embedded twice.
+        """Fit and transform the same documents, embedding them twice.
 
         Args:
             documents: As for `fit`, but not an iterator.
@@ -214,7 +214,7 @@ class Lawdr:
 
         Args:
             folder: The folder of `lawdr.npz`.
-            embedder: The embedder it was fitted with.
+            embedder: The embedder used for fitting.
 
         Raises:
             FileNotFoundError: The folder has no `lawdr.npz`.

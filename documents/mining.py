@@ -119,16 +119,16 @@ def mine_bitext(
 
     Args:
         first: (n, d), dense or sparse.
-        second: (m, d), likewise.
+        second: (m, d), of the same kind.
         first_texts: The texts of `first`, (n,), to skip repeated and empty ones; see
             [`first_occurrences`].
         second_texts: The texts of `second`, (m,).
         scoring: `cosine`, `ratio` or `distance`; see [`scored_pairs`].
-        k: The number of neighbors of a margin.
+        k: The number of neighbors for a margin.
         retrieval: How pairs are chosen; see [`retrieved_pairs`].
-        threshold: The lowest score of a pair; None for no limit.
+        threshold: The minimum score of a pair; None for no limit.
         max_pairs: Keep only the best `max_pairs` pairs; None for all.
-        drop_identical: Skip pairs of equal texts, which are common in untranslated web pages.
+        drop_identical: Skip pairs of identical texts, which are common on untranslated web pages.
         search: `auto`, `exact` or `hnsw`; see [`~tmde.documents.neighbors.find_neighbors`].
 
     Returns:
@@ -137,7 +137,7 @@ def mine_bitext(
     Raises:
         TmdeError: An option is invalid, there are no rows, dimensions differ, numbers are not
             finite, texts do not match the rows or are all empty, or `drop_identical` lacks texts.
-        ImportError: `hnsw` needs faiss.
+        ImportError: `hnsw` requires faiss.
 
     Example:
         ```python

@@ -42,11 +42,11 @@ class CalibrationReport:
     Attributes:
         output: The file of the calibration.
         calibration: The calibration.
-        error: The expected calibration error (0 is perfect) on a fifth of the rows, of a
-            calibration fitted to the rest.
-        precision: The share of correct pairs among those with a probability of at least 0.9; NaN if
+        error: The expected calibration error (0 is perfect) on a fifth of the rows, after
+            calibration on the rest.
+        precision: The share of correct pairs among pairs with a probability of at least 0.9; NaN if
             there are none.
-        recall: The share of correct pairs with such a probability.
+        recall: The share of correct pairs that have such a probability.
     """
 
     output: Path
@@ -81,11 +81,11 @@ def calibrate_model(
     seed: int = 0,
     loading: Mapping[str, Any] | None = None,
 ) -> CalibrationReport:
-    """Calibrate a model: learn to turn its cosines into probabilities of translation.
+    """Calibrate a model: learn to convert its cosines into translation probabilities.
 
     Args:
         model: A folder, a Hub id or a packaged model's name.
-        pairs: At least 200 parallel rows in two languages that the model was not trained on, as
+        pairs: At least 200 parallel rows in two languages on which the model was not trained, as
             `load_parallel` reads them.
         output: The .json file to write or replace. Default: `calibration.json` in the model's
             folder.

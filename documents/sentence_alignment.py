@@ -38,15 +38,15 @@ Lengths = tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]
 class Bead(NamedTuple):
     """Consecutive sentences of both documents that are translations.
 
-    One side is empty where a sentence has none.
+    One side is empty if a sentence has no translation.
 
     Attributes:
         first: The sentences of the first document.
-        second: Those of the second.
+        second: The sentences of the second document.
         cost: Its cost in the program.
-        similarity: The cosine of both sides; None where one side is empty.
-        score: 1 where the vectors of both sides are equal, and about 0 for two unrelated
-            sentences; None where one side is empty. See
+        similarity: The cosine of both sides; None if one side is empty.
+        score: 1 if the vectors of both sides are equal, and about 0 for two unrelated
+            sentences; None if one side is empty. See
             [`~tmde.documents.beads.BeadScores`].
     """
 
@@ -71,35 +71,35 @@ def align_sentences(
     """Align the sentences of two documents, keeping their order, at the lowest total cost.
 
     Costs follow vecalign (Thompson and Koehn, 2019, section 3.2): a bead of a and b sentences costs
-    (a + b) / 2 (1 - cos(x, y)), divided by the distances of x and y to sentences of the other
-    document, so that a text near to everything gains nothing.
+    (a + b) / 2 (1 - cos(x, y)), divided by the distances of x and y to sentences in the other
+    document, so that a text that is close to everything has no advantage.
 
     Differences from vecalign: the factor is (a + b) / 2 instead of a b; distances to the other
     document use all its sentences and some near ones (see [`~tmde.documents.beads.BeadCosts`])
-    instead of random ones; several sentences have the sum of their vectors; and the mean of both
-    documents is first subtracted from all vectors.
+    instead of random ones; several sentences are represented by the sum of their vectors; and the
+    mean of both documents is first subtracted from all vectors.
 
     If n * m exceeds 300² and both documents have at least four sentences, the path is searched near
-    that of a coarser pass, in time and memory that grow with n + m, unless long parts of a document
+    a coarser pass's path. Time and memory then grow with n + m, unless long parts of a document
     have no counterpart.
 
     Args:
         first: The vectors of the n sentences, (n, d). n may be 0.
         second: The vectors of the other document's m sentences.
-        max_size: The largest number of sentences in a bead, both sides together: 3 allows 1-1, 1-2
-            and 2-1; 4 also 1-3, 2-2 and 3-1.
-        skip: The cost of a sentence left alone, above 0. Lower values leave more sentences alone.
+        max_size: The maximum number of sentences in a bead, both sides together: 3 allows 1-1, 1-2
+            and 2-1; 4 also allows 1-3, 2-2 and 3-1.
+        skip: The cost of an unaligned sentence, above 0. Lower values leave more unaligned.
         merge: The cost of each sentence beyond one per side, at least 0.
-        lengths: The lengths in characters of both documents' sentences, (n,) and (m,), to make
-            unlikely length ratios cost more (Gale and Church, 1993).
-        length_weight: The cost of one unit of surprise at the lengths (the negative log
-            probability, at most 5), at least 0.
+        lengths: The lengths in characters of both documents' sentences, (n,) and (m,), to increase
+            the cost of unlikely length ratios (Gale and Church, 1993).
+        length_weight: The cost of one unit of length surprisal (the negative log probability, at
+            most 5), at least 0.
         width: The number of cells to search on each side of the coarser path.
         means: The mean unit vectors of sentences of many documents, (d,) per side. They pad
-            documents of fewer than 20 sentences, whose own means say little.
+            documents with fewer than 20 sentences, which have unreliable means.
 
     Returns:
-        Beads in order, which contain every sentence once.
+        Beads in order, containing every sentence once.
 
     Raises:
         TmdeError: An option is out of range, shapes do not match, or numbers are not finite.

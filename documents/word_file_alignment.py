@@ -27,9 +27,9 @@ class WordAlignmentReport:
         output: The folder of the bag.
         before: Precision at 1, 5 and 10 before the alignment, by measurement, such as `words,
             CSLS`; empty if nothing was measured.
-        after: The same after the alignment.
-        similarity: Pearson's correlation of cosines with rated word similarities, `before` and
-            `after`, with the numbers of `pairs` and of those `left_out`; None if not measured.
+        after: The same, after the alignment.
+        similarity: Pearson's correlation of cosines with word-similarity ratings, `before` and
+            `after`, with the numbers of `pairs` and `left_out` pairs; None if not measured.
     """
 
     output: Path
@@ -72,22 +72,22 @@ def align_word_files(
 
     Args:
         source: The vectors of language A in fastText's text format, (n, d).
-        target: The vectors of language B, (m, d), which stay unchanged.
+        target: The vectors of language B, (m, d), which are not changed.
         output: The folder for the bag (a checkpoint), the mapped source vectors `CODE.vec`, and
             `results.json`.
         language_a: The language code of A.
         language_b: The language code of B.
         dictionary: A file with two words per line, or `identical` for words that both languages
             share. None learns without a dictionary.
-        test: A dictionary to test word translation with.
-        similarity: A file of word pairs with rated similarity, as in SemEval-2017 Task 2.
+        test: A dictionary for evaluating word translation.
+        similarity: A file of word pairs with similarity ratings, as in SemEval-2017 Task 2.
         sentences: Parallel rows, as `load_parallel` reads them, for the idf of words and for
-            testing sentence translation.
+            evaluating sentence translation.
         also: Vector files of more languages in the target's space, by code, to add to the bag.
-        fit: `rotation` for MUSE, `cca` for multiCCA, which needs a dictionary.
+        fit: `rotation` for MUSE, `cca` for multiCCA, which requires a dictionary.
         refinements: The maximum number of refinement rounds with mutual CSLS neighbors.
         start: How to learn without a dictionary: `similarities` (default) or `adversarial`.
-        epochs: The number of epochs of `adversarial`, of 31,250 steps each. Default: 5.
+        epochs: The number of `adversarial` epochs, with 31,250 steps each. Default: 5.
         restarts: The number of additional `adversarial` runs. Default: 1.
         seed: The seed for learning without a dictionary.
         max_words: Use only the most frequent `max_words` words per language.

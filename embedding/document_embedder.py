@@ -106,7 +106,7 @@ class EncodeReport:
         texts: The number of texts.
         tokens: The number of tokens read, including special tokens.
         truncated: The number of truncated texts.
-        longest: The number of tokens of the longest text **before** truncation.
+        longest: The token count of the longest text **before** truncation.
         seconds: The wall-clock time.
         split: The number of texts split into several pieces.
         pieces: The number of model inputs, including whole texts.
@@ -147,7 +147,7 @@ class EncodeOutput(NamedTuple):
     Attributes:
         vectors: (n, d) float32, a numpy array or a tensor; (d,) for a single string. For other
             types, see `precision` of `encode`.
-        report: The counts of what was read.
+        report: The counts of texts and tokens.
     """
 
     vectors: np.ndarray | torch.Tensor
@@ -155,7 +155,7 @@ class EncodeOutput(NamedTuple):
 
 
 class VectorOptions(TypedDict, total=False):
-    """Arguments of `encode` that decide how vectors are computed and stored."""
+    """Arguments of `encode` that control how vectors are computed and stored."""
 
     batch_size: int | None
     batch_tokens: int | None
@@ -203,7 +203,7 @@ def _takes_names_of_peer(method: _Method) -> _Method:
 class DocumentEmbedder(SentenceTransformer):
     """Turn texts into vectors with a model and its tokenizer.
 
-    Open one with `from_pretrained`. The model is one of this package, or any encoder of
+    Load one with `from_pretrained`. The model is from this package, or any encoder of
     transformers.
 
     An embedder is a `SentenceTransformer` (sentence-transformers 6) and works wherever one does.
@@ -239,42 +239,39 @@ class DocumentEmbedder(SentenceTransformer):
         """Create an embedder from a loaded model and its tokenizer.
 
         Args:
-            model: The loaded model. Only its encoder is used, without decoder or head.
+            model: The loaded model. Only its encoder is used, not its decoder or head.
             tokenizer: The model's tokenizer, fast or slow.
             pooling: How token outputs become one vector: `"cls"` takes the first output, `"mean"`
                 the average over the tokens. `"max"`, `"mean_sqrt_len_tokens"`, `"weightedmean"`,
                 `"lasttoken"` and combinations joined by "+" work as in sentence-transformers.
                 Default: `"cls"` for the models of this package, `"mean"` for any other.
-            max_length: The longest input in tokens, including special tokens. Default, and upper
-                limit: what model and tokenizer can take; 750 for a model from the Hub that states
-                no limit.
+            max_length: The maximum input length in tokens, including special tokens. Default and
+                upper limit: that of model and tokenizer; 750 for a Hub model that states no limit.
             long_documents: How to handle a text of more than `window` tokens:
 
-                - `"truncate"`: cut it off at `max_length`, and warn.
-                - `"chunk"`: cut it into overlapping windows of `window` tokens.
+                - `"truncate"`: truncate it to `max_length`, and warn.
+                - `"chunk"`: split it into overlapping windows of `window` tokens.
                 - `"sentences"`: split it into sentences.
                 - `"punctuation"`: split it after every `.`, `!` and `?`; with `window=1`, as in Yu
                   et al. (2018).
-                - `"words"`: cut it into overlapping windows of `window` words, as Yu et al. (2018)
-                  do with 128.
-            window: The largest number of tokens, including special tokens, of a text that is not
-                split; for `"words"`, of words. Default: `max_length`; 128 for `"words"`.
+                - `"words"`: split it into overlapping windows of `window` words, as Yu et al.
+                  (2018) do with 128.
+            window: The number of tokens, including special tokens, above which a text is split; for
+                `"words"`, the number of words. Default: `max_length`; 128 for `"words"`.
             stride: The distance between the starts of two windows, in tokens or words. Default:
-                half a window. Pieces longer than `max_length` are also cut into windows of tokens.
-            aggregation: How the vectors of the pieces become one: `"mean"`, `"max"` of each
-                element, or a mean weighted by a fitted `SentenceDensity` (an object or a saved
-                file).
-            prompt: Text to put before every text and every piece of a split text, such as "query: "
-                for E5. Its tokens count toward `window` and `max_length`.
+                half a window. Pieces longer than `max_length` are also split into token windows.
+            aggregation: How the vectors of the pieces are combined: `"mean"`, elementwise `"max"`,
+                or a mean weighted by a fitted `SentenceDensity` (an object or a saved file).
+            prompt: A prefix for every text and every piece of a split text, such as "query: " for
+                E5. Its tokens count toward `window` and `max_length`.
             prompts: Prompts by name, for `encode(prompt_name=...)`. `encode_query` and
                 `encode_document` use "query" and "document". Default: `prompt` for both; for
                 documents, a prompt named "passage" or "corpus" if there is one.
             later_modules: The sentence-transformers modules after the encoder: a Pooling, possibly
-                followed by others. `pooling` replaces the first of them. Default: the pooling
-                alone.
+                followed by others. `pooling` replaces the first one. Default: only the pooling.
 
         Raises:
-            TmdeError: The model is a name (use `from_pretrained`), there is no tokenizer, the
+            TmdeError: The model is a name (use `from_pretrained`), the tokenizer is missing, the
                 pooling is unknown, `max_length` leaves no room for text, the settings for long
                 documents conflict, or a density was fitted to vectors of another size.
         """
@@ -394,25 +391,25 @@ class DocumentEmbedder(SentenceTransformer):
 
         Args:
             path_or_hub_id: A folder, a Hub id, or the name of a packaged model: `"default"`,
-                `"tmde"` or `"accurate"`. Write `"./default"` for a folder of that name.
+                `"tmde"` or `"accurate"`. Use `"./default"` for a folder with that name.
             pooling: How token outputs become one vector, see the constructor. Default: the pooling
                 in the model's `modules.json`; another one replaces it and keeps later modules.
-            max_length: The longest input in tokens. Default: the model's `max_seq_length`.
-            device: The device, such as "cuda". Default: an accelerator if there is one, otherwise
-                the CPU. With `device_map`, the model stays where that places it.
-            dtype: The type of the weights, such as `"bfloat16"`. Default: that of the checkpoint;
+            max_length: The maximum input length in tokens. Default: the model's `max_seq_length`.
+            device: The device, such as "cuda". Default: an accelerator if available, otherwise the
+                CPU. With `device_map`, the model stays where it is placed.
+            dtype: The type of the weights, such as `"bfloat16"`. Default: the checkpoint's type;
                 for `"accurate"` and `"tmde"` on a CPU with bfloat16 instructions, bfloat16, which
                 is two to three times as fast. Vectors are float32 either way.
             compile: Compile the model with `torch.compile`. The first batch then takes up to a
-                minute, and a CPU needs a C++ compiler.
+                minute, and a CPU requires a C++ compiler.
             trust_remote_code: Run code from the model's repository.
             revision: The branch, tag or commit on the Hub.
             token: The Hub token for a private repository.
             long_documents: How to handle texts longer than `window`, see the constructor.
-            window: The length up to which a text is not split, see the constructor.
+            window: The length above which a text is split, see the constructor.
             stride: The distance between the starts of two windows, see the constructor.
-            aggregation: How the vectors of the pieces become one, see the constructor.
-            prompt: Text to put before every text; "" for none. Default: the model's default prompt.
+            aggregation: How the vectors of the pieces are combined, see the constructor.
+            prompt: A prefix for every text; "" for none. Default: the model's default prompt.
             prompts: Prompts by name, in addition to the model's. Without a `prompt`, "query" and
                 "document" default to "", as in sentence-transformers.
             truncate_dim: Keep only the first `truncate_dim` elements of each vector. Default: the
@@ -528,7 +525,7 @@ class DocumentEmbedder(SentenceTransformer):
 
     @property
     def arithmetic(self) -> str:
-        """The type that the encoder computes in, such as "bfloat16"."""
+        """The type in which the encoder computes, such as "bfloat16"."""
         return str(self.dtype).removeprefix("torch.")
 
     @property
@@ -562,7 +559,7 @@ class DocumentEmbedder(SentenceTransformer):
 
     @property
     def includes_prompt(self) -> bool:
-        """Whether the pooling takes the tokens of the prompt too."""
+        """Whether the pooling includes the prompt's tokens."""
         return self._pooling_module.include_prompt
 
     @property
@@ -579,7 +576,7 @@ class DocumentEmbedder(SentenceTransformer):
 
     @property
     def long_document_settings(self) -> dict[str, str | int]:
-        """All settings that decide the vectors of long documents, with their defaults."""
+        """All settings that affect the vectors of long documents, with their defaults."""
         reader = self._reader(self.prompt)
         if isinstance(reader, LongDocuments):
             return reader.describe()
@@ -599,9 +596,9 @@ class DocumentEmbedder(SentenceTransformer):
 
     @property
     def decoded_languages(self) -> list[str]:
-        """The codes of the languages in which `decode` writes; none without a decoder.
+        """The codes of the languages that `decode` can generate; empty without a decoder.
 
-        They are the pivot languages of the model.
+        They are the model's pivot languages.
         """
         config = self.model.config
         architectures = getattr(config, "architectures", None) or []
@@ -612,14 +609,14 @@ class DocumentEmbedder(SentenceTransformer):
 
     @property
     def max_length(self) -> int:
-        """The longest input in tokens; 1,000,000,000 without a limit."""
+        """The maximum input length in tokens; 1,000,000,000 without a limit."""
         return self._text_model.max_seq_length
 
     @property
     def max_seq_length(self) -> int | None:
-        """The longest input in tokens; None if there is no limit.
+        """The maximum input length in tokens; None if there is no limit.
 
-        You can set it, up to what model and tokenizer can take.
+        You can set it, up to the limit of model and tokenizer.
 
         Raises:
             TmdeError: The value is too large, or leaves no room for text.
@@ -645,7 +642,7 @@ class DocumentEmbedder(SentenceTransformer):
 
     @property
     def needs_language(self) -> bool:
-        """Whether `encode` needs `language`, because each language has its own encoder."""
+        """Whether `encode` requires `language`, because each language has its own encoder."""
         return bool(getattr(self.model, "needs_language_ids", False))
 
     @property
@@ -713,33 +710,35 @@ class DocumentEmbedder(SentenceTransformer):
     ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
         """Embed texts.
 
-        The vector of a text does not depend on the other texts or on the batch size (to 1e-5 in
-        float32). Texts are not lowercased. An empty text gets a finite, nonzero vector.
+        The vector of a text does not depend on the other texts or the batch size (to 1e-5 in
+        float32). Texts are not lowercased. The vector of an empty text is finite and nonzero.
 
         Args:
             texts: n strings, or one string. The names `sentences` and `inputs` of
                 sentence-transformers also work.
             prompt_name: The name of one of `prompts`.
-            prompt: Text to put before every text instead of the embedder's `prompt`; "" for none.
+            prompt: A prefix for every text instead of the embedder's `prompt`; "" for none.
             batch_size: The maximum number of texts in a batch. With `batch_tokens`, the first limit
                 reached ends a batch.
             show_progress_bar: Whether to show progress. Default: if this module logs at INFO, or if
                 there are more than 2,000 texts and stderr is a terminal.
             precision: The type of the returned elements: "float32"; "int8" or "uint8", where each
                 vector is scaled by its largest element (this keeps cosines, not lengths); "binary"
-                or "ubinary" for one bit per element, its sign. `similarity` takes all of them.
-            convert_to_numpy: False returns a list of n tensors on the model's device.
+                or "ubinary" for one bit per element, its sign. `similarity` accepts all of them.
+            convert_to_numpy: Whether to return an array, not a list of n tensors on the model's
+                device.
             convert_to_tensor: Return one tensor on the model's device.
             device: Move the model there permanently.
             normalize_embeddings: Scale each vector to Euclidean length 1.
             truncate_dim: Keep only the first `truncate_dim` elements of each vector, before
-                scaling; for models trained for it (Matryoshka embeddings). Default: the embedder's.
+                scaling; for models trained this way (Matryoshka embeddings). Default: the
+                embedder's.
             batch_tokens: The batch size in tokens, including padding: rows times the longest row. A
-                longer text is its own batch. Default: 16,384 on an accelerator; measured per model
-                on a CPU.
+                longer text is its own batch. Default: 16,384 on an accelerator; a measured value
+                for each model on a CPU.
             normalize: Short for `normalize_embeddings`.
             language: The language code of all texts, or one per text. Models with `needs_language`
-                require it. Otherwise, it only helps to find sentence ends with
+                require it. Otherwise, it only helps to detect sentence ends with
                 `long_documents="sentences"`.
 
         Returns:
@@ -784,7 +783,7 @@ class DocumentEmbedder(SentenceTransformer):
     def encode_query(  # type: ignore[override]  # As `encode`.
         self, texts: str | Iterable[str], **arguments: Any
     ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
-        """Embed search queries, with the prompt named "query".
+        """Embed search queries with the prompt named "query".
 
         Args:
             texts: The queries.
@@ -810,7 +809,7 @@ class DocumentEmbedder(SentenceTransformer):
     def encode_document(  # type: ignore[override]  # As `encode`.
         self, texts: str | Iterable[str], **arguments: Any
     ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
-        """Embed documents for search, with the prompt named "document".
+        """Embed documents for search with the prompt named "document".
 
         Args:
             texts: The documents.
@@ -967,7 +966,7 @@ class DocumentEmbedder(SentenceTransformer):
         self.to(device)
 
     def start_multi_process_pool(self, target_devices: list[str] | None = None) -> NoReturn:
-        """Refuse to start processes, because `encode` takes no `pool`.
+        """Reject a request for processes, because `encode` has no `pool` argument.
 
         Args:
             target_devices: Not used.
@@ -1015,7 +1014,7 @@ class DocumentEmbedder(SentenceTransformer):
     def embed_batch(
         self, batch: Mapping[str, Any], column: str = "text", **options: Any
     ) -> dict[str, Any]:
-        """Add a column `embedding` to a batch: for `Dataset.map`.
+        """Add an `embedding` column to a batch, for `Dataset.map`.
 
         Args:
             batch: Rows by column, or one row.
@@ -1063,11 +1062,11 @@ class DocumentEmbedder(SentenceTransformer):
         The text shows what a vector stores: topic and names survive more often than wording.
 
         Args:
-            embeddings: Vectors (n, d) or (d,) exactly as `encode` returns them by default: not
-                scaled, quantized or truncated.
+            embeddings: Vectors (n, d) or (d,), as `encode` returns them by default: not scaled,
+                quantized or truncated.
             language: The output language, one of the model's pivot languages. Default: the only
                 pivot language.
-            max_new_tokens: The longest output in tokens.
+            max_new_tokens: The maximum output length in tokens.
             num_beams: The width of the beam search.
             batch_size: The number of vectors to decode together.
             options: More arguments for transformers' `generate`.
@@ -1077,7 +1076,7 @@ class DocumentEmbedder(SentenceTransformer):
 
         Raises:
             TmdeError: The model has no decoder or was not loaded from a folder or the Hub, it can't
-                write the language, or the vectors have another width or type.
+                generate the language, or the vectors have the wrong width or type.
 
         Example:
             ```python
@@ -1117,13 +1116,13 @@ class DocumentEmbedder(SentenceTransformer):
 
         The measure is `similarity_fn_name`, by default the cosine. Quantized vectors are scaled to
         length 1. Binary vectors have the cosine `1 - 2 h / d`, where h is their Hamming distance.
-        One side may be float32, which retrieves binary documents better than binary queries do.
+        One side may be float32: such queries retrieve binary documents better than binary ones do.
 
         Args:
             embeddings1: (n, d), or one vector (d,).
             embeddings2: (m, d), or one vector (d,).
-            precision: The `precision` that vectors were encoded with. Required for binary vectors
-                and for quantized vectors cut by `truncate_dim`.
+            precision: The `precision` with which vectors were encoded. Required for binary vectors
+                and for quantized vectors truncated by `truncate_dim`.
 
         Raises:
             TmdeError: The vectors differ in width, or `precision` is required.
@@ -1174,10 +1173,10 @@ class DocumentEmbedder(SentenceTransformer):
     ) -> None:
         """Save model, tokenizer, modules and prompts in a folder.
 
-        `DocumentEmbedder`, `SentenceTransformer` and `AutoModel` open the folder and compute the
-        same vectors. Settings for long documents are not stored: pass them to `from_pretrained`
+        `DocumentEmbedder`, `SentenceTransformer` and `AutoModel` load the folder and compute the
+        same vectors. Settings for long documents are not stored; pass them to `from_pretrained`
         again. A loaded model's card is copied with its license; after `SentenceTransformerTrainer`,
-        a new card keeps the license, and a decoder, which no longer fits, is left out.
+        a new card retains the license, and a decoder is omitted because it no longer fits.
 
         Args:
             path: The folder. Files of an earlier save are replaced.

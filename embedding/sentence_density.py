@@ -28,12 +28,12 @@ class SentenceDensity:
     """Weight sentences by rarity: `b / (b + P(s))` (Gong et al., 2021, eq. 3).
 
     P is a kernel density of the sentence vectors, reduced to 16 dimensions by principal component
-    analysis; b is half the mean density of the fitted sentences (section 10.2). A sentence of mean
-    density weighs 1/3, a sentence without neighbors 1, and boilerplate nearly 0.
+    analysis; b is half the mean density of the fitted sentences (section 10.2). The weight is 1/3
+    for a sentence of mean density, 1 for one without neighbors, and nearly 0 for boilerplate.
 
-    5-fold cross-validation chooses one of 20 bandwidths for a Gaussian. For a tophat, which gives a
-    sentence without neighbors no density, it is converted by the ratio of the kernels' canonical
-    bandwidths (Marron and Nolan, 1988), 3.95 in 16 dimensions.
+    5-fold cross-validation chooses one of 20 bandwidths for a Gaussian. For a tophat, which assigns
+    zero density to sentences without neighbors, it is converted by the ratio of the kernels'
+    canonical bandwidths (Marron and Nolan, 1988), 3.95 in 16 dimensions.
 
     Args:
         components: The number of dimensions after the principal component analysis, if there are as
@@ -41,7 +41,7 @@ class SentenceDensity:
         kernel: `"tophat"`, which counts neighbors within the bandwidth, or `"gaussian"`.
         bandwidth: The tophat's radius or the Gaussian's standard deviation. None chooses it by
             cross-validation.
-        sample: The number of random sentences to fit to. More make `weights` slower.
+        sample: The number of random sentences to fit to. More slow down `weights`.
         seed: The seed of the sample and of the folds.
 
     Attributes:
@@ -80,7 +80,7 @@ class SentenceDensity:
         """Learn the axes, the bandwidth and b.
 
         Args:
-            vectors: (n, d), n at least 2; a memory map stays on disk.
+            vectors: (n, d), with n at least 2; a memory map stays on disk.
 
         Returns:
             This object.
@@ -112,7 +112,7 @@ class SentenceDensity:
             vectors: (n, d).
 
         Returns:
-            (n,) float64; -inf where a tophat is 0.
+            (n,) float64; -inf if a tophat is 0.
         """
         return _log_density(self._project(vectors), self.points_, self.bandwidth_, self.kernel)
 
@@ -136,7 +136,7 @@ class SentenceDensity:
         return projected
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all arrays to one .npz file, complete or not at all."""
+        """Write all arrays to one .npz file atomically."""
         path = Path(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         arrays: dict[str, Any] = self.to_arrays()
@@ -146,7 +146,7 @@ class SentenceDensity:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SentenceDensity:
-        """Read a density that `save` wrote.
+        """Load a density written by `save`.
 
         Raises:
             OSError: The file does not exist.
@@ -167,7 +167,7 @@ class SentenceDensity:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SentenceDensity:
-        """Return the density that `to_arrays` described."""
+        """Return the density from the arrays of `to_arrays`."""
         density = cls()
         settings = [field.name for field in fields(cls)]
         for name in (*settings, "mean_", "axes_", "points_", "bandwidth_", "log_b_"):

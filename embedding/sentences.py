@@ -20,9 +20,9 @@ _LINE_BLOCK = 4096
 
 
 def split_sentences(text: str, language: str | None = None) -> list[str]:
-    """Split a document into sentences with the library `sentencex`.
+    """Split a document into sentences with the `sentencex` library.
 
-    Line breaks end a sentence. Unwrap text of fixed width first.
+    Line breaks end a sentence, so unwrap hard-wrapped text first.
 
     Args:
         text: A document of any length.
@@ -31,7 +31,7 @@ def split_sentences(text: str, language: str | None = None) -> list[str]:
             Spanish, French and Italian agree, so neither "z. B." nor "M. Dupont" is split.
 
     Returns:
-        The sentences in order, without surrounding white space. No other character is lost.
+        The sentences in order, without surrounding whitespace. No other character is lost.
     """
     languages = SPLITTER_LANGUAGES if language is None else (language,)
     sentences = []

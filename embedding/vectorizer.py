@@ -36,21 +36,21 @@ __all__ = ["TmdeVectorizer"]
 class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Embed texts as a step of a scikit-learn `Pipeline`.
 
-    It replaces `TfidfVectorizer` and takes the same texts. It learns nothing, so `fit` is optional.
-    The model is loaded at first use and shared by copies with the same settings. A pickle stores
-    the model's name, not its weights.
+    It replaces `TfidfVectorizer` and accepts the same texts. It learns nothing, so `fit` is
+    optional. The model is loaded on first use and shared by copies with the same settings. A pickle
+    stores the model's name, not its weights.
 
     Args:
         model: A folder, a Hub id or a packaged model's name.
         pooling: `"cls"` or `"mean"`. Default: the model's pooling.
         long_documents: How to handle long texts, see `DocumentEmbedder`.
         batch_size: The maximum number of texts in a batch. Default: batches are sized in tokens.
-        max_length: The longest input in tokens. Default: the model's limit.
-        prompt: Text to put before every text. Default: the model's prompt.
+        max_length: The maximum input length in tokens. Default: the model's limit.
+        prompt: A prefix for every text. Default: the model's prompt.
         normalize: Whether to scale each vector to length 1.
         device: The device. Default: cuda, otherwise mps, otherwise cpu.
         truncate_dim: Keep only the first `truncate_dim` elements of each vector; for models trained
-            for it (Matryoshka embeddings).
+            for this (Matryoshka embeddings).
 
     Example:
         ```python
@@ -88,7 +88,7 @@ class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.truncate_dim = truncate_dim
 
     def fit(self, X: Iterable[str], y: object = None) -> TmdeVectorizer:
-        """Load the model, so that wrong settings fail early.
+        """Load the model, so that invalid settings fail early.
 
         Args:
             X: The texts.

@@ -58,12 +58,12 @@ def evaluate_captions(
     seeds: Sequence[int] = (0, 1, 2),
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Measure how well captions find images and images find captions (Conneau, 2019).
+    """Evaluate how well captions retrieve images and images retrieve captions (Conneau, 2019).
 
-    A ranking loss trains two linear maps, of caption vectors and of image features. The epoch with
-    the best sum of recalls on dev is tested. Test images are searched in folds of 1,000, in order;
-    images after the last full fold are left out, and fewer than 1,000 form one fold. Finding any
-    caption of an image counts. A wrong candidate that ties with the right one ranks before it.
+    A ranking loss trains two linear maps, one for caption vectors and one for image features. The
+    epoch with the best sum of recalls on dev is tested. Test images are searched in folds of 1,000,
+    in order; images after the last full fold are omitted, and fewer than 1,000 form one fold. Any
+    caption of an image counts as correct. Wrong candidates rank before a right one that they tie.
 
     Args:
         data: Captions and features of images.

@@ -114,14 +114,14 @@ def evaluate_classification(
     seeds: Sequence[int] = (0, 1, 2),
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Measure classification accuracy for every source and target language.
+    """Evaluate classification accuracy for every source and target language.
 
     Classifiers are trained on train splits and tuned on dev splits before any label of a test split
-    is read. A representation that needs fitting is fitted to the train texts.
+    is read. Representations that require fitting are fitted to the train texts.
 
     Args:
-        data: The splits `train`, `test_split` and, where the protocol tunes on it, `dev` of each
-            language. Or one split `all`, for ten-fold cross-validation in each language.
+        data: For each language, the splits `train`, `test_split` and, if the protocol tunes on it,
+            `dev`; or one split, `all`, for ten-fold cross-validation.
         system: The system to evaluate. Pairs of texts become [u, v, |u - v|, u * v].
         head: The classifier: a name in `tmde.eval.heads.HEADS`, or a head.
         protocol: How classifiers are trained and tuned, see `plan_protocol`.
@@ -133,7 +133,7 @@ def evaluate_classification(
 
     Returns:
         Cells in the order of the languages. `value` is the accuracy, and `outcomes` the share of
-        seeds in which each item is right. `extra` contains `macro_f1` (over the classes in test
+        seeds for which each item is correct. `extra` contains `macro_f1` (over the classes in test
         labels or predictions), `majority` (the accuracy of the most frequent training class; ties
         go to the alphabetically first), `dev` (the accuracy on the dev set) and `size` (test
         items). `chance` is 1 / number of training classes.

@@ -16,11 +16,11 @@ from tmde.eval.tasks import ContrastData, TaskError
 
 
 def evaluate_contrast(data: ContrastData, system: System) -> list[Cell]:
-    """Measure how often a system picks the right sentence of a minimal pair.
+    """Evaluate how often a system selects the right sentence of a minimal pair.
 
     For each ordered language pair, both source sentences of an item choose, by cosine, between the
-    two target sentences. Cosines within `unit_rows.TIE` (1e-6) are a tie and count as half a right
-    choice, so a system that does not distinguish the sentences scores exactly 50%.
+    two target sentences. Cosines within `unit_rows.TIE` (1e-6) are a tie and count as half a
+    correct choice, so a system that does not distinguish the sentences scores exactly 50%.
 
     Args:
         data: Minimal pairs; all languages have all items.
@@ -28,8 +28,8 @@ def evaluate_contrast(data: ContrastData, system: System) -> list[Cell]:
 
     Returns:
         One cell per language pair. `outcomes` is the mean of each item's two choices (0, 0.5 or 1;
-        quarters with ties), without the items of `data.controls`. `extra` contains the accuracy of
-        each group as `accuracy_of_<group>` (`control_<group>` for a control), `ties` (share of
+        quarters with ties), excluding the items in `data.controls`. `extra` contains the accuracy
+        of each group as `accuracy_of_<group>` (`control_<group>` for a control), `ties` (share of
         choices) and `size` (items).
 
     Raises:

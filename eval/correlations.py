@@ -84,10 +84,10 @@ def correlate_tasks(
     seed: int = 0,
     tasks: Sequence[str] | None = None,
 ) -> TaskCorrelations:
-    """Correlate probing results with the results of other tasks, over systems.
+    """Correlate probing results with the results of other tasks across systems.
 
-    The result of a task is the mean over its cells. Baselines without vectors of fixed length, such
-    as TF-IDF, are left out. Repeated results count once.
+    The result of a task is the mean over its cells. Baselines without fixed-length vectors, such as
+    TF-IDF, are excluded. Repeated results count once.
 
     Args:
         results: The results of several systems on the same tasks.
@@ -96,11 +96,11 @@ def correlate_tasks(
         tasks: The tasks and groups of tasks to correlate; None for all.
 
     Returns:
-        The correlations over the systems evaluated on all tasks.
+        The correlations across the systems evaluated on all tasks.
 
     Raises:
         TmdeError: A task has no results, there is no probing task or no other one, fewer than four
-            systems have all tasks, or results of a task or system don't belong together.
+            systems have all tasks, or results of a task or system are inconsistent.
     """
     if tasks is not None:
         results = _select_tasks(results, tasks)

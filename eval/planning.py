@@ -124,7 +124,7 @@ def plan_tasks(
     Args:
         specs: `NAME`, `NAME=SOURCE` (a file, folder or Hub id) or `all`. `NAME` may be a key of
             `GROUPS`. `all` runs the built-in sample and every task whose files are in `folder`.
-        folder: The folder of task files with their usual names. Other tasks come from the Hub.
+        folder: The folder of task files with their usual names. Other tasks use the Hub.
         options: Arguments for a task's `load`, by task name.
 
     Returns:
@@ -132,7 +132,7 @@ def plan_tasks(
 
     Raises:
         TaskError: A task is unknown, the folder is missing, two sources have the same name, or
-            options are for a task that does not run.
+            options are set for a task that does not run.
     """
     if folder is not None and not Path(folder).is_dir():
         raise TaskError(

@@ -23,7 +23,7 @@ def evaluate_questions(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Measure how often the paragraph that answers a question ranks first.
+    """Evaluate how often the paragraph that answers a question ranks first.
 
     Questions of each language search the distinct paragraphs of every language, including their
     own. A paragraph that ties with t others for first place counts 1 / (t + 1) (see
@@ -34,7 +34,7 @@ def evaluate_questions(
         system: The system to evaluate, with questions as queries and paragraphs as documents; it
             may be fitted to the questions and paragraphs of a pair.
         scoring: `cosine`, or a margin, `ratio` or `distance`.
-        k: The number of neighbors of a margin.
+        k: The number of neighbors for a margin.
         max_queries: The number of random questions per language; None for all.
         seed: The seed of the draw.
         progress: A function called with a line of text before each pair.
@@ -43,7 +43,7 @@ def evaluate_questions(
         One cell per pair of question and paragraph language that has a question with its paragraph
         and a second paragraph. `value` is precision at 1, and `ids` are paragraph ids. `extra`
         contains `mrr`, `recall_at_10`, `size` (questions), `candidates` and `unanswered` (questions
-        whose paragraph the other language lacks).
+        without a paragraph in the other language).
 
     Raises:
         TaskError: No language pair has such a question.

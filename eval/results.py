@@ -295,7 +295,7 @@ class TaskResult:
 def group_cells(cells: Sequence[Cell]) -> dict[str, list[int]]:
     """Return the positions of the cells of `Same`, `Cross` and `All` (Li, 2021, section 4.4.2).
 
-    Empty groups are left out.
+    Empty groups are omitted.
     """
     return group_pairs(pairs_of(cells))
 
@@ -303,8 +303,8 @@ def group_cells(cells: Sequence[Cell]) -> dict[str, list[int]]:
 def summarize(cells: Sequence[Cell]) -> dict[str, float]:
     """Return the means `Same`, `Cross` and `All` over cells (Li, 2021, section 4.4.2).
 
-    `Same` averages the cells with source = target, `Cross` those with source != target, and `All`
-    all cells.
+    `Same` averages the cells with source = target, `Cross` the cells with source != target, and
+    `All` all cells.
     """
     return same_cross(pairs_of(cells), values_of(cells))
 

@@ -107,20 +107,20 @@ def evaluate_retrieval(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Measure translation retrieval (precision at 1) for all ordered language pairs.
+    """Evaluate translation retrieval (precision at 1) for all ordered language pairs.
 
-    The pool of a language pair is the set of rows that have both languages and repeat no text. Its
-    source texts are the queries, its target texts the candidates. A translation that ties with t
-    other candidates for first place counts 1 / (t + 1) (see [`~tmde.documents.ranks.TiedRanks`]).
+    The pool of a language pair contains the rows that have both languages and repeat no text.
+    Source texts are the queries, target texts the candidates. A translation that ties with t other
+    candidates for first place counts 1 / (t + 1) (see [`~tmde.documents.ranks.TiedRanks`]).
 
     Args:
-        data: Aligned texts. With `lawdr`, an embedder represents them by LAWDR.
+        data: Aligned texts. With `lawdr`, an embedder represents them with LAWDR.
         system: The system to evaluate; it may be fitted to both sides of a pair's pool.
         scoring: `cosine`, or a margin, `ratio` or `distance`.
         margin: The score of the error rate (xsim; Artetxe and Schwenk, 2019, arXiv 1811.01136).
-        k: The number of neighbors of a margin.
-        max_queries: The number of random queries per pair; all targets stay candidates. 2,000 with
-            a pool of 200,000 is the XSR protocol of Mao et al. (2021). None uses all rows.
+        k: The number of neighbors for a margin.
+        max_queries: The number of random queries per pair; all targets remain candidates. 2,000
+            with a pool of 200,000 is the XSR protocol of Mao et al. (2021). None uses all rows.
         seed: The seed of the draw.
         progress: A function called with a line of text before each pair.
 

@@ -57,15 +57,15 @@ class EvaluationOptions:
         train_languages: The training languages; None for all. `("en",)` is Evaluation I of Li
             (2021), None is Evaluation II.
         test_languages: The test languages; None for all.
-        seeds: The number of seeds, for heads that are random.
+        seeds: The number of seeds for randomly initialized heads.
         folds: Also run the ten folds of Li (2021, section 4.6). Requires the zero-shot protocol,
             all languages, and a system other than TF-IDF.
         scoring: The retrieval score, see `evaluate_retrieval`.
         margin: The margin of the retrieval error rate.
-        k: The number of neighbors of a margin.
+        k: The number of neighbors for a margin.
         max_queries: The number of retrieval queries. Default: the task's, or all rows.
         samples: The number of bootstrap samples for intervals.
-        seed: The seed of folds, intervals and heads.
+        seed: The seed for folds, intervals and heads.
     """
 
     protocol: str = "zero-shot"
@@ -112,12 +112,12 @@ def evaluate(
         tasks: The tasks with their data.
         systems: The systems to evaluate.
         options: The options that affect the scores.
-        cache_folder: The folder that caches results of the same system, data, options and code.
-            None caches nothing.
+        cache_folder: The cache folder for results of the same system, data, options and code.
+            None disables caching.
         progress: A function called with a line of text before each step.
 
     Raises:
-        ValueError: The data are invalid, or a vector is not finite.
+        ValueError: The data is invalid, or a vector is not finite.
     """
     for task, system in itertools.product(tasks, systems):
         # The fingerprint is read after this: the model may have been trained since the last task.

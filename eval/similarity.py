@@ -75,11 +75,11 @@ def _scaled_features(pairs: Sequence[tuple[Matrix, Matrix]]) -> list[Matrix]:
 
 
 def evaluate_similarity(data: SimilarityData, system: System) -> list[Cell]:
-    """Measure Spearman's rank correlation of gold similarities with cosines or predicted scores.
+    """Evaluate Spearman's rank correlation of gold similarities with cosines or predicted scores.
 
     Args:
-        data: Pairs of texts by language pair. A regression trained on `supervised` pairs, if there
-            are any, predicts the scores.
+        data: Pairs of texts by language pair. If there are `supervised` pairs, a regression trained
+            on them predicts the scores.
         system: The system to evaluate; it may be fitted to all texts of a language pair.
 
     Returns:

@@ -136,8 +136,8 @@ def compare(
     """Compare two systems on one task: the differences in `Same`, `Cross` and `All`.
 
     p-values come from approximate randomization (Noreen, 1989; Riezler and Maxwell, 2005): how
-    often randomly exchanging the systems' outcomes (for correlations, ranks) gives at least such a
-    difference. They are not corrected for multiple comparisons.
+    often randomly exchanging the systems' outcomes (for correlations, ranks) yields at least the
+    observed difference. They are not corrected for multiple comparisons.
 
     Args:
         a: The result of the first system.

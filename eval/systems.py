@@ -127,7 +127,7 @@ class EmbeddingSystem:
         name: The name in tables.
         embedder: The loaded embedder.
         cache: The folder for vectors, `vectors/<fingerprint>/<key of the texts>.npz`. Damaged files
-            are computed again. None caches nothing on disk.
+            are recomputed. None disables the disk cache.
         show_progress_bar: See `DocumentEmbedder.encode`.
     """
 
@@ -170,7 +170,7 @@ class EmbeddingSystem:
         self._role_prompts: dict[str, str] = {}
 
     def warn_of_languages(self, languages: Sequence[str]) -> None:
-        """Warn once of each language that the model does not know."""
+        """Warn once about each language that the model does not support."""
         self._watch.check_codes(languages)
 
     def describe(self) -> dict[str, str | int]:
@@ -211,7 +211,7 @@ class EmbeddingSystem:
             (n, d) float32.
 
         Raises:
-            TmdeError: A vector is not finite, or the model does not have the language.
+            TmdeError: A vector is not finite, or the model does not support the language.
         """
         texts = list(texts)
         prompt = prompt_of_role(self.embedder, role)
@@ -317,7 +317,7 @@ class CharacterTfidf:
     """A TF-IDF baseline over character 2- to 5-grams within words.
 
     Document frequencies and the vocabulary (n-grams in at least two texts) come from the texts to
-    fit on. Vectors equal those of scikit-learn's `TfidfVectorizer(analyzer="char_wb",
+    fit on. The vectors match scikit-learn's `TfidfVectorizer(analyzer="char_wb",
     ngram_range=(2, 5), sublinear_tf=True, min_df=2)`, except that n-grams are hashed to 2^22
     columns.
 

@@ -37,15 +37,15 @@ class TranslatedTfidf:
     """TF-IDF of words, after a model has translated the texts into one language.
 
     This is NMT_bs of Li (2021, section 3.4, table 3.2). Texts are translated sentence by sentence
-    with greedy search; texts in the target language stay unchanged. The features are the 50,000
+    with greedy search; texts in the target language are not changed. The features are the 50,000
     most frequent words of the translated training texts.
 
     Args:
         name: The name in tables.
         model: An encoder-decoder of this package.
         tokenizer: The model's tokenizer.
-        language: The language to translate into, one of the model's pivot languages. Default:
-            English, or else the first pivot language.
+        language: The target language, one of the model's pivot languages. Default: English, or else
+            the first pivot language.
 
     Raises:
         TmdeError: The model does not translate into the language.
@@ -90,7 +90,7 @@ class TranslatedTfidf:
         Args:
             name: The name in tables.
             model: A folder or a Hub id.
-            device: The device. Default: cuda if there is one, else cpu.
+            device: The device. Default: cuda if available, otherwise cpu.
             language: See the class.
 
         Raises:
@@ -167,11 +167,11 @@ class TranslatedTfidf:
             fit_language: The language of all of `fit_on`, or of each text.
 
         Returns:
-            A sparse float32 (n, words) matrix; rows have length 1, or 0 if no word is known.
+            A sparse float32 (n, words) matrix with rows of length 1, or 0 if no word is known.
 
         Raises:
             TaskError: The task is not a classification, so languages are unknown.
-            TmdeError: The model does not have a language, or the translations have no words.
+            TmdeError: The model does not support a language, or the translations have no words.
         """
         if language is None or fit_language is None:
             raise TaskError(

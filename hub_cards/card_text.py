@@ -1,4 +1,4 @@
-"""The text of cards: filled templates, and the text of people, which later cards keep."""
+"""The text of cards: filled templates, and edits by people, which later cards preserve."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _METADATA_OF_FILES = {"dataset_info", "configs"}
 
 
 def fill_template(template: str, card_class: type[Card], data: CardData, **values: Any) -> Card:
-    """Return a filled card, whose generated text is between two comments.
+    """Return a filled card with two comments around the generated text.
 
     Args:
-        template: The file name of the template, which is beside this file.
+        template: The file name of the template, in the folder of this file.
         card_class: The class of the card.
         data: The metadata of the card.
-        **values: The values that the template takes.
+        **values: The values for the template.
     """
     card = card_class.from_template(
         data,
@@ -52,10 +52,10 @@ def fill_template(template: str, card_class: type[Card], data: CardData, **value
 
 
 def hub_languages(codes: Sequence[str]) -> list[str]:
-    """Return language codes as the Hub knows them.
+    """Return language codes in the Hub's form.
 
-    They are ISO 639 codes of two or three letters, without script or country. Other codes are left
-    out.
+    These are ISO 639 codes of two or three letters, without script or country. Other codes are
+    omitted.
     """
     bare_codes = [re.split(r"[-_]", code)[0].lower() for code in codes]
     known = [code for code in bare_codes if re.fullmatch("[a-z]{2,3}", code)]
@@ -63,12 +63,12 @@ def hub_languages(codes: Sequence[str]) -> list[str]:
 
 
 def _percent(value: float | None) -> str:
-    """Return a share as `83.1`; `–` for None."""
+    """Return a share in percent, such as `83.1`; `–` for None."""
     return "–" if value is None else f"{100 * value:.1f}"
 
 
 def _quote(value: str | Sequence[str]) -> str:
-    """Return text, or a list of texts, as Python source."""
+    """Return a text or a list of texts as Python source."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -85,27 +85,27 @@ def _split(text: str) -> tuple[str, str] | None:
 
 
 def is_edited(text: str) -> bool:
-    """Return whether a card has text that a person wrote.
+    """Return whether a person wrote part of a card's text.
 
     Args:
-        text: The whole file. Its metadata do not count.
+        text: The whole file. Its metadata is ignored.
     """
     parts = _split(RepoCard(text, ignore_metadata_errors=True).text)
     return parts is None or any(part.strip() for part in parts)
 
 
 def merge_card(card: RepoCard, existing: str) -> RepoCard:
-    """Return a new card with what a person wrote into the existing one.
+    """Return a new card that preserves what a person wrote in the existing one.
 
-    Its generated text replaces that of the existing card. Without such text there, the existing
-    text stays as it is. Metadata that only the existing card has are kept.
+    The new generated text replaces the existing generated text. If there is none, the existing
+    text is unchanged. Metadata that only the existing card has is preserved.
 
     Args:
         card: The new card.
         existing: The whole existing file; empty if there is none.
 
     Raises:
-        TmdeError: The metadata of the existing file are damaged.
+        TmdeError: The metadata of the existing file is damaged.
     """
     if not existing:
         return card
@@ -114,7 +114,7 @@ def merge_card(card: RepoCard, existing: str) -> RepoCard:
     except (TypeError, ValueError, yaml.YAMLError) as error:
         raise TmdeError(
             "README.md: the metadata between the --- lines is not a YAML mapping "
-            f"({error}); correct or delete it"
+            f"({error}); fix or delete it"
         ) from error
     text = existing_card.text
     replaced = set(_METADATA_OF_FILES)

@@ -17,10 +17,10 @@ def dataset_card(rows: datasets.Dataset, repo_id: str, license: str | None = Non
     """Return the card of parallel rows.
 
     Args:
-        rows: Checked rows with the column `translation`, and with those that `tmde mine` and
+        rows: Checked rows with a `translation` column, and optionally those that `tmde mine` and
             `tmde align` write.
         repo_id: `user/name` on the Hub.
-        license: An identifier of the Hub. Without one the card says that it is not stated.
+        license: A license identifier of the Hub. Without one, the card says that it is not stated.
     """
     languages = sorted(rows.features["translation"].languages)
     scores = _numeric_scores(rows)
@@ -53,7 +53,7 @@ def dataset_card(rows: datasets.Dataset, repo_id: str, license: str | None = Non
 
 
 def _count_pairs(rows: datasets.Dataset) -> dict[str, int]:
-    """Return the number of rows that have both languages, by pair of languages."""
+    """Return the number of rows that have both languages, for each language pair."""
     translations = rows.with_format("arrow")[:]["translation"]
     has_language = {}
     for language in sorted(rows.features["translation"].languages):
@@ -66,14 +66,14 @@ def _count_pairs(rows: datasets.Dataset) -> dict[str, int]:
 
 
 def _numeric_scores(rows: datasets.Dataset) -> list[float]:
-    """Return the scores of the rows; none if there are none, or if they are no numbers."""
+    """Return the numeric scores of the rows; empty if there are none."""
     if "score" not in rows.column_names:
         return []
     return [score for score in rows["score"] if isinstance(score, int | float)]
 
 
 def _origin(columns: list[str]) -> str:
-    """Return how scored rows were made, by the columns that the commands write."""
+    """Return how scored rows were made, judging by their columns."""
     if "ids" in columns:
         return "mined"
     if "segment" in columns:
@@ -82,5 +82,5 @@ def _origin(columns: list[str]) -> str:
 
 
 def _yaml_list(languages: list[str]) -> str:
-    """Return a YAML list on one line. Norwegian, `no`, comes in quotes."""
+    """Return a YAML list on one line. Norwegian, `no`, is quoted."""
     return yaml.safe_dump(languages, default_flow_style=True, width=10**6).strip()

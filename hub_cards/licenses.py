@@ -1,8 +1,8 @@
-"""What the licenses of a model's origins allow for its own license. This is no legal advice.
+"""What the licenses of a model's origins allow for its own license. This is not legal advice.
 
-Licenses are SPDX expressions, such as `cc-by-sa-4.0` or `MIT OR GPL-3.0-only`. Of `OR` the less
-demanding side counts, of `AND` every license. What is not in `FAMILIES` is unknown, and told as
-unknown.
+Licenses are SPDX expressions, such as `cc-by-sa-4.0` or `MIT OR GPL-3.0-only`. `OR` counts as its
+less demanding side; with `AND`, every license counts. A license that is not in `FAMILIES` is
+reported as unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from modeling_tmde import TmdeError
 
 
 class Terms(IntEnum):
-    """What a license asks of a model that is made from what it covers, by how much it asks."""
+    """What a license requires of a derived model, in order of strictness."""
 
     ATTRIBUTION = 0
     UNKNOWN = 1
@@ -45,7 +45,7 @@ MEANINGS = {
 }
 
 DEMANDS = {
-    Terms.ATTRIBUTION: "credit it where you share the model",
+    Terms.ATTRIBUTION: "give credit wherever you share the model",
     Terms.UNKNOWN: "read its terms before you share the model",
     Terms.NON_COMMERCIAL: "it may only be shared under a non-commercial license",
     Terms.SHARE_ALIKE: "it may only be shared under {license}",
@@ -53,7 +53,7 @@ DEMANDS = {
     Terms.NO_DERIVATIVES: "a model made from it may not be shared",
 }
 
-# The terms of SPDX licenses by the beginning of their identifiers, without a version.
+# The terms of SPDX licenses by identifier prefix, without a version.
 FAMILIES = {
     "0BSD": Terms.ATTRIBUTION,
     "AGPL": Terms.SHARE_ALIKE,
@@ -85,11 +85,11 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class License:
-    """A license of an expression.
+    """A license in an SPDX expression.
 
     Attributes:
-        key: Its SPDX identifier, or what was stated if it is none.
-        terms: What it asks.
+        key: Its SPDX identifier, or the stated text if it is not one.
+        terms: What it requires.
         family: The key of `FAMILIES`; "" if its terms are unknown.
     """
 
@@ -99,7 +99,7 @@ class License:
 
     @property
     def version(self) -> list[int]:
-        """The numbers of its version; none without a version."""
+        """The numbers of its version; empty without one."""
         version = self.key[len(self.family) :].strip("-").partition("-")[0]
         return [int(number) for number in version.split(".") if number.isdigit()]
 
@@ -109,7 +109,7 @@ class License:
         return self.key.lower().removesuffix("-only").removesuffix("-or-later")
 
     def allows(self, other: License) -> bool:
-        """Return whether a model made from what it covers may have another license."""
+        """Return whether a derived model may have another license."""
         if self.terms <= Terms.UNKNOWN:
             return True
         if self.terms == Terms.NO_DERIVATIVES:
@@ -124,7 +124,7 @@ class License:
 
 
 def parse_license(expression: str) -> list[License]:
-    """Return the licenses of an SPDX expression that count; all of them apply."""
+    """Return the licenses of an SPDX expression that apply together."""
     try:
         parsed = _licensing().parse(expression)
     except ExpressionError:
@@ -174,13 +174,13 @@ VERBS = {
 
 @dataclass(frozen=True)
 class LicensedOrigin:
-    """Something that a model was made from, and a license of it.
+    """Something that a model was made from, with one of its licenses.
 
     Attributes:
-        name: The public name of the model, of its teacher or of the source of training text.
+        name: The public name of the base model, teacher or source of training text.
         kind: A key of `VERBS`.
-        stated: The license as it was stated, or one of several that were; None if none was.
-        license: The license; one that is not stated is unknown.
+        stated: The license as stated, or one of several stated; None if none is.
+        license: The parsed license; unknown if none is stated.
     """
 
     name: str
@@ -190,28 +190,28 @@ class LicensedOrigin:
 
     @property
     def is_demanding(self) -> bool:
-        """Whether its license limits what license a model made from it may have."""
+        """Whether its license restricts the license of a derived model."""
         return self.license.terms > Terms.UNKNOWN
 
     @property
     def is_unknown(self) -> bool:
-        """Whether a license is stated whose terms are not known to tmde."""
+        """Whether tmde doesn't know the terms of the stated license."""
         return self.stated is not None and self.license.terms == Terms.UNKNOWN
 
     def allows(self, license: str) -> bool:
-        """Return whether a model made from it may have a license, as far as is known."""
+        """Return whether a derived model may have a license, as far as is known."""
         return any(map(self.license.allows, parse_license(license)))
 
     @property
     def demand(self) -> str:
-        """What its license asks, as a clause."""
+        """What its license requires, as a clause."""
         clause = f"the model {VERBS[self.kind]} {self.name}"
         if self.stated is None:
             return f"{clause}, which states no license: ask its owner before you share the model"
         terms = self.license.terms
         clause = f"{clause}, which is under {self.stated} ({MEANINGS[terms]})"
         if self.kind == "teacher":
-            return f"{clause}: check whether this covers models that learn from it"
+            return f"{clause}: check whether that license covers models trained on its vectors"
         return f"{clause}: {DEMANDS[terms].format(license=self.stated)}"
 
 
@@ -224,8 +224,8 @@ def license_chain(
     """Return what a model was made from, once for each license that applies to it.
 
     Args:
-        origins: The model that the run started from, then the one which that model started from
-            ..., as `describe_origins` returns them.
+        origins: The run's base model, then that model's own base model and so on, as
+            `describe_origins` returns them.
         sources: The sources of the training text, as `describe_sources` returns them.
     """
     return [*_licensed("model", origins), *_licensed("data", sources)]
@@ -237,17 +237,17 @@ def _licensed(kind: str, records: Iterable[Mapping[str, Any]]) -> list[LicensedO
         stated = record.get("license")
         licenses = parse_license(stated or "")
         for license in licenses:
-            # Of several licenses, each is named by itself.
+            # Several licenses are named one by one.
             name = stated if len(licenses) == 1 else license.key
             origins.append(LicensedOrigin(record["name"], kind, name, license))
     return origins
 
 
 def inherited_license(chain: Sequence[LicensedOrigin]) -> str | None:
-    """Return the license that a model must have if it is shared; None if it is free to choose.
+    """Return the license that a shared model must have; None if any license will do.
 
-    If no license is allowed by the whole chain, it is the first one that an origin asks for, which
-    `check_license` refuses.
+    If the whole chain allows no license, return the first one that an origin requires, which
+    `check_license` rejects.
     """
     demanded = []
     for origin in chain:
@@ -262,16 +262,16 @@ def inherited_license(chain: Sequence[LicensedOrigin]) -> str | None:
 def check_license(
     license: str | None, chain: Sequence[LicensedOrigin], reason: str | None = None
 ) -> None:
-    """Refuse a license that the licenses of a model's origins do not allow.
+    """Reject a license that the licenses of a model's origins do not allow.
 
     Args:
-        license: The license of the model; None, for a model whose license is not stated,
-            contradicts only what may not be shared at all.
+        license: The license of the model; None if it is not stated, which contradicts only origins
+            that may not be shared at all.
         chain: What the model was made from, as `license_chain` returns it.
         reason: Why the license is right nevertheless; the card repeats it.
 
     Raises:
-        TmdeError: The license contradicts one of an origin, and no reason is stated.
+        TmdeError: The license contradicts that of an origin, and no reason is stated.
     """
     if reason:
         return
@@ -279,8 +279,8 @@ def check_license(
         chosen = license or origin.stated
         if chosen is not None and not origin.allows(chosen):
             raise TmdeError(
-                f"license: found {license or 'none'}, but {origin.demand}. State a license that it "
-                'allows, or explain with --license-override "REASON" why this one is right; the '
+                f"license: found {license or 'none'}, but {origin.demand}. Choose a license that "
+                'it allows, or explain with --license-override "REASON" why this one is right; the '
                 "card repeats the reason"
             )
 
@@ -288,13 +288,13 @@ def check_license(
 def describe_licenses(
     chain: Sequence[LicensedOrigin], teachers: Iterable[Mapping[str, Any]] = ()
 ) -> list[str]:
-    """Return what a run says of the licenses of its origins when it begins, and a push again.
+    """Return sentences on the licenses of a run's origins, printed at its start and by a push.
 
-    Data without a stated license are the user's own, so they get no sentence; licenses that ask for
-    attribution at most get none either.
+    Data without a stated license is assumed to be the user's own and is skipped, as are licenses
+    that require attribution at most.
 
-    A teacher is no part of the chain: no weights come from it, and whether its license covers a
-    model that learned its vectors is for the user to find out.
+    A teacher isn't part of the chain because no weights come from it. The user must check whether
+    its license covers a model that learned its vectors.
 
     Args:
         chain: What the model is made from, as `license_chain` returns it.

@@ -1,4 +1,4 @@
-"""Measured results of a model: of `tmde eval`, and on the dev rows of its run."""
+"""Measured results of a model: from `tmde eval`, and on the dev rows of its run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ EVAL_NAME = "eval.json"
 
 
 def read_evaluations(results: Sequence[str | os.PathLike], model_name: str) -> list[dict[str, Any]]:
-    """Return the records of a model in evaluations, one for each task.
+    """Return the evaluation records of a model, one for each task.
 
     Args:
         results: Folders of `tmde eval -o`, each `FOLDER` or `FOLDER#SYSTEM`.
-        model_name: The name of the system in folders with several ones of which none is named.
+        model_name: The system to read from a folder with several if SYSTEM is omitted.
 
     Raises:
-        TmdeError: A folder holds no evaluation, or none of the system.
+        TmdeError: A folder contains no evaluation, or none of the system.
     """
     records: list[dict[str, Any]] = []
     for place in results:
@@ -41,7 +41,7 @@ def _records_of_system(place: str, model_name: str) -> list[dict[str, Any]]:
 
     Args:
         place: `FOLDER` or `FOLDER#SYSTEM`.
-        model_name: The system, if there are several and `place` names none.
+        model_name: The system to read if there are several and `place` names none.
     """
     folder, system = _split_place(place)
     path = Path(folder, EVAL_NAME)
@@ -49,7 +49,7 @@ def _records_of_system(place: str, model_name: str) -> list[dict[str, Any]]:
         raise TmdeError(f"{folder}: found no {EVAL_NAME}, expected an evaluation folder")
     records_of_system: dict[str, list[dict[str, Any]]] = {}
     for record in read_json(path)["results"]:
-        # Baselines such as TF-IDF are no models.
+        # Baselines such as TF-IDF are not models.
         if not record["baseline"]:
             records_of_system.setdefault(record["system"], []).append(record)
     systems = list(records_of_system)
@@ -60,13 +60,13 @@ def _records_of_system(place: str, model_name: str) -> list[dict[str, Any]]:
         example = systems[0] if systems else "NAME"
         raise TmdeError(
             f"{folder}: found results of {listed}, expected some of {system!r}; "
-            f"give FOLDER#SYSTEM, such as {folder}#{example}"
+            f"set FOLDER#SYSTEM, such as {folder}#{example}"
         )
     return records_of_system[system]
 
 
 def _split_place(place: str) -> tuple[str, str]:
-    """Return the folder and the system of `FOLDER#SYSTEM`; of `FOLDER`, "" as the system."""
+    """Return the folder and the system of `FOLDER#SYSTEM`; the system of `FOLDER` is ""."""
     folder_has_hash = Path(place, EVAL_NAME).is_file()
     if folder_has_hash or "#" not in place:
         return place, ""
@@ -75,7 +75,7 @@ def _split_place(place: str) -> tuple[str, str]:
 
 
 def model_index(records: Sequence[Mapping[str, Any]]) -> list[EvalResult]:
-    """Return the entries of evaluations for the metadata of a card."""
+    """Return the `model-index` entries of evaluations."""
     entries: list[EvalResult] = []
     for record in records:
         entries.extend(EvalResult(**entry) for entry in record["model_index"])
@@ -84,17 +84,17 @@ def model_index(records: Sequence[Mapping[str, Any]]) -> list[EvalResult]:
 
 # ---- Dev rows
 
-# The means over all dev sets and pairs of languages, by what is retrieved.
+# The means over all dev sets and language pairs, by what is retrieved.
 _MEANS = {"sentences": "eval_retrieval", "documents": "eval_document_retrieval"}
 
 
 class DevMeasure(NamedTuple):
-    """A measure of `results.json`: precision at 1 on dev rows, as a share.
+    """A measure in `results.json`: precision at 1 on dev rows, as a share.
 
     Attributes:
         label: What was retrieved.
-        key: The key of the measure in the evaluations of the run.
-        chance: The value of guessing.
+        key: The key of the measure in the run's evaluations.
+        chance: The expected value of a random guess.
     """
 
     label: str
@@ -103,7 +103,7 @@ class DevMeasure(NamedTuple):
 
 
 def dev_measures(results: Mapping[str, Any]) -> list[DevMeasure]:
-    """Return what was measured on the dev rows of a run.
+    """Return the measures on the dev rows of a run.
 
     Args:
         results: The content of `results.json`.
@@ -126,7 +126,7 @@ def dev_measures(results: Mapping[str, Any]) -> list[DevMeasure]:
 
 
 def dev_model_index(results: Mapping[str, Any]) -> list[EvalResult]:
-    """Return the means on dev rows for the metadata of a card.
+    """Return the means on dev rows as `model-index` entries.
 
     Args:
         results: The content of `results.json`.

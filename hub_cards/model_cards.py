@@ -47,32 +47,31 @@ def model_card(
     license_override: str | None = None,
     is_shared: bool = False,
 ) -> ModelCard:
-    """Return the card of a trained model. It holds no path of this machine, and needs no network.
+    """Return the card of a trained model, without local paths. It requires no network.
 
     Args:
-        folder: The folder of a run of `tmde train`, or of any saved model of this package. What is
-            not recorded is not claimed.
-        repo_id: `user/name` on the Hub, for the code in the card. By default it is the name of the
-            folder.
-        license: The license of the model, an identifier of the Hub such as `apache-2.0`. By default
-            it is that of the recipe's section `card`, then that of the folder's `README.md`, then
-            the one that the licenses of what it was made from demand. Otherwise the card says that
-            it is not stated.
-        data_licenses: Licenses by source of the training text (file name or Hub id). By default
-            they are those of `card`, then those that the dataset cards of the sources state.
-        results: Folders of `tmde eval -o`, each `FOLDER` or `FOLDER#SYSTEM`. Their numbers become
-            `model-index`. Without any, those on dev rows do, marked as such.
-        license_override: Why `license` is right although the license of a model or of training text
-            that it was made from does not allow it. The card repeats the reason. By default it is
-            that of the recipe's section `card`, unless `license` is given.
-        is_shared: Whether the model is about to be shared. Its license is checked then, and a
-            warning is logged for each license of origins, data and teachers that asks for more than
+        folder: The folder of a `tmde train` run, or of any saved model of this package. The card
+            claims only what is recorded there.
+        repo_id: `user/name` on the Hub, for the code in the card. Default: the folder name.
+        license: The license of the model, an identifier of the Hub such as `apache-2.0`. Default:
+            the license in the recipe's `card` section, then in the folder's `README.md`, then the
+            one that the licenses of its base models and data require. Otherwise, the card says
+            that it is not stated.
+        data_licenses: Licenses by source of the training text (file name or Hub id). Default: those
+            in the `card` section, then those stated by the dataset cards of the sources.
+        results: Folders of `tmde eval -o`, each `FOLDER` or `FOLDER#SYSTEM`, for the `model-index`.
+            Without any, it contains the results on dev rows, marked as such.
+        license_override: Why `license` is right although the licenses of base models or training
+            text don't allow it. The card repeats the reason. Default: the reason in the recipe's
+            `card` section, unless `license` is set.
+        is_shared: Whether the model is about to be shared. If so, its license is checked, and a
+            warning is logged for each base model, data source or teacher that requires more than
             attribution.
 
     Raises:
-        TmdeError: The folder holds no model of this package, files are damaged, licenses are of
-            unknown sources, or results are of other systems; or the license of a shared model is
-            not one that the licenses of what it was made from allow, and no reason is stated.
+        TmdeError: The folder contains no model of this package; files are damaged; licenses are
+            stated for unknown sources; results are of other systems; or the licenses of base models
+            or data do not allow that of a shared model, and no reason is stated.
     """
     folder = Path(folder).expanduser()
     config = read_model_config(folder)
@@ -84,7 +83,7 @@ def model_card(
     sources = licensed_sources(run.get("sources") or [], stated.get("data_licenses"), data_licenses)
     chain = license_chain(origins, sources)
     if license_override is None and license in (None, stated.get("license")):
-        # The reason in a recipe is one for the license in it, so it stands for no other one.
+        # The reason in a recipe applies only to the license in it.
         license_override = stated.get("license_override")
     choices = [license, stated.get("license"), stated_license(folder), inherited_license(chain)]
     license = next(filter(None, choices), None)
@@ -139,14 +138,14 @@ def model_card(
 def write_model_card(folder: str | os.PathLike, **options: Any) -> None:
     """Write `README.md` into a folder.
 
-    If a person wrote or edited the text there, only the metadata change.
+    If a person wrote or edited the text there, only the metadata changes.
 
     Args:
         folder: See `model_card`.
         **options: The other arguments of `model_card`.
 
     Raises:
-        TmdeError: See `model_card`; or the metadata of the existing file are damaged.
+        TmdeError: See `model_card`; or the metadata of the existing file is damaged.
     """
     path = Path(folder).expanduser() / "README.md"
     existing = path.read_text("utf-8-sig") if path.is_file() else ""
@@ -158,7 +157,7 @@ def write_model_card(folder: str | os.PathLike, **options: Any) -> None:
 
 
 def _model_name(folder: Path, repo_id: str | None) -> str:
-    """Return the name of the repository, or that of the run's folder."""
+    """Return the name of the repository or the run's folder."""
     if repo_id is not None:
         return repo_id.rpartition("/")[2]
     folder = folder.resolve()
@@ -171,7 +170,7 @@ def _model_name(folder: Path, repo_id: str | None) -> str:
 def _hub_datasets(
     sources: Sequence[Mapping[str, Any]], origins: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """Return the datasets of the Hub that the model, or one it started from, was trained on."""
+    """Return the Hub datasets on which the model or one of its base models was trained."""
     all_sources = list(sources)
     for origin in origins:
         all_sources.extend(origin["sources"] or ())
@@ -180,7 +179,7 @@ def _hub_datasets(
 
 
 def _base_model(origins: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the Hub id of the nearest model of the Hub from which the run, or its start, began."""
+    """Return the Hub id of the nearest base model that is on the Hub."""
     for origin in origins:
         if origin["hub"]:
             name: str = origin["name"]

@@ -1,4 +1,4 @@
-"""Facts of a model that its files tell: sizes, limits, languages of the examples."""
+"""Facts about a model from its files: sizes, limits, languages of the examples."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from huggingface_hub import get_local_safetensors_metadata
 from modeling_tmde.inspection import NO_LIMIT
 from tmde.hub_cards.run_records import read_json
 
-# Families with a part of the encoder for each language.
+# Families in which each language has its own part of the encoder.
 NEEDS_LANGUAGE = ("tmde_ntdv", "tmde_aligned")
 
-# Names of weights that take no part in embedding.
+# Prefixes of weights that are not used for embedding.
 DECODER_PREFIXES = ("decoder.", "lm_head.")
 
 
 def read_model_facts(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return sizes and limits of a model, and the languages of the examples in its card.
+    """Return a model's sizes and limits, and the languages of the examples in its card.
 
     Args:
         folder: The folder of the model.
@@ -30,9 +30,9 @@ def read_model_facts(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         `dim`, the dimension of a vector; `vocab_size`; `max_length`, the longest input in tokens,
         None if there is no limit; `lowercases`, whether the tokenizer does; `needs_language`,
-        whether the model must be told the language of a text; `decodes`, whether a decoder writes
-        texts from one vector; `codes`, the languages of the two example texts; `parameters`, the
-        number of all weights, and of those that embed.
+        whether the model requires the language of a text; `decodes`, whether a decoder generates
+        text from one vector; `codes`, the languages of the two example texts; `parameters`, the
+        number of all weights, and of those used for embedding.
     """
     encoder_config = config.get("encoder_config") or {}
     pooling = read_json(folder / "1_Pooling" / "config.json")
@@ -50,7 +50,7 @@ def read_model_facts(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _max_length(config: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> int | None:
-    # A model without positions takes any length, and a tokenizer without a limit states a huge one.
+    # A model without positions accepts any length; a tokenizer without a limit states a huge one.
     positions = config.get("max_position_embeddings")
     if not positions:
         return None
@@ -59,7 +59,7 @@ def _max_length(config: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> int 
 
 
 def _lowercases(folder: Path, tokenizer: Mapping[str, Any]) -> bool:
-    # A normalizer may be a sequence of others at any depth.
+    # A normalizer may be a nested sequence of others.
     normalizer = json.dumps(read_json(folder / "tokenizer.json").get("normalizer"))
     return bool(tokenizer.get("do_lower_case")) or '"Lowercase"' in normalizer
 
@@ -67,21 +67,21 @@ def _lowercases(folder: Path, tokenizer: Mapping[str, Any]) -> bool:
 def _decodes_one_vector(config: Mapping[str, Any]) -> bool:
     architecture = (config.get("architectures") or [""])[0]
     has_decoder = architecture.endswith("ForConditionalGeneration")
-    # The decoder of a full bottleneck reads all encoder outputs, and that of NTDV is for training.
+    # A full bottleneck's decoder reads all encoder outputs, and NTDV's is only for training.
     needs_more = config.get("bottleneck") == "full" or config["model_type"] == "tmde_ntdv"
     return has_decoder and not needs_more
 
 
 def _example_languages(languages: Sequence[str]) -> list[str]:
-    """Return two languages, German and English if the model has them."""
+    """Return two languages: German and English if the model supports them."""
     preferred = [code for code in ("de", "en") if code in languages]
     others = [code for code in languages if code not in preferred]
-    codes = [*preferred, *others, *languages]  # Of one language, its code comes twice.
+    codes = [*preferred, *others, *languages]  # A single language is repeated.
     return codes[:2]
 
 
 def _count_parameters(folder: Path) -> tuple[int, int]:
-    """Return the number of all weights, and of those that embed."""
+    """Return the number of all weights, and of those used for embedding."""
     total = 0
     embedding = 0
     for file in get_local_safetensors_metadata(folder).files_metadata.values():
@@ -93,9 +93,9 @@ def _count_parameters(folder: Path) -> tuple[int, int]:
 
 
 def decoder_perplexity(recipe: Mapping[str, Any], results: Mapping[str, Any]) -> float | None:
-    """Return the perplexity of the decoder, the mean of all dev sets.
+    """Return the decoder's perplexity, averaged over all dev sets.
 
-    It is None if no loss per token was recorded.
+    Return None if no loss per token was recorded.
 
     Args:
         recipe: The recipe of the run.

@@ -1,4 +1,4 @@
-"""The files of a run's folder that a repository of its model holds."""
+"""The files of a run's folder that are published with its model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tmde.hub_cards.run_records import public_recipe, read_json
 
 logger = logging.get_logger("tmde.hub_cards")
 
-# Files of a model, beside the remote code that its configuration names. Nothing else of a run's
-# folder is published: no checkpoints, optimizer states, logs, scripts or data.
+# Files of a model, in addition to the remote code that its configuration names. Nothing else in a
+# run's folder is published: no checkpoints, optimizer states, logs, scripts or data.
 MODEL_FILES = (
     "config*.json",
     "generation_config.json",
@@ -41,7 +41,7 @@ MODEL_FILES = (
 # Files from which a card or the published records are made.
 RECORD_FILES = ("*.json", "*.yaml", "*.md")
 
-# Files of earlier weights and their results, which a commit of new weights deletes.
+# Earlier weights and their results, which a commit of new weights deletes.
 STALE_MODEL = (
     "model*.safetensors",
     "*.safetensors.index.json",
@@ -55,17 +55,17 @@ STALE_MODEL = (
 
 
 def stage_model(folder: Path, stage: Path) -> None:
-    """Put the files of a model that may be published into another folder.
+    """Put the publishable files of a model into another folder.
 
-    They are links, except for the recipe and the results of its run, which lose what is of the
-    machine alone.
+    They are links, except for the recipe and the results of its run, from which local information
+    is removed.
 
     Args:
         folder: The folder of the model, of a run or a checkpoint.
         stage: The folder that will be uploaded.
 
     Raises:
-        TmdeError: A file is a link out of the folder, unless it is one into the Hub's cache.
+        TmdeError: A file is a link that leaves the folder, and not one into the Hub's cache.
     """
     files = _glob(folder, MODEL_FILES) | _remote_code(folder)
     files -= _outdated_graphs(folder)
@@ -89,7 +89,7 @@ def _remote_code(folder: Path) -> set[Path]:
     config = read_json(folder / "config.json")
     files: set[Path] = set()
     for reference in (config.get("auto_map") or {}).values():
-        # A reference is `module.Class`, behind `repository--` if it is of another repository.
+        # A reference is `module.Class`, prefixed by `repository--` for another repository.
         module_name = reference.split("--")[-1].split(".")[0]
         module = folder / f"{module_name}.py"
         files.add(module)
@@ -111,9 +111,9 @@ def _outdated_graphs(folder: Path) -> set[Path]:
 
 
 def _check_links(folder: Path, files: set[Path]) -> None:
-    """Raise an error for a file that lies elsewhere: it may not be meant for others."""
+    """Raise an error for a file outside the folder: it may be private."""
     root = folder.resolve()
-    # In the cache of the Hub, the files of a snapshot are links to blobs beside the snapshots.
+    # In the Hub's cache, the files of a snapshot are links to blobs next to the snapshots.
     hub_blobs = root.parent.parent / "blobs"
     for path in files:
         target = path.resolve()
@@ -124,13 +124,13 @@ def _check_links(folder: Path, files: set[Path]) -> None:
 
 
 def _stage_records(folder: Path, stage: Path) -> None:
-    """Write the recipe and the results of a run without what is of the machine alone."""
+    """Write the recipe and the results of a run without local information."""
     recipe = public_recipe(folder)
     if recipe:
         recipe_text = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
         (stage / "recipe.yaml").write_text(recipe_text, "utf-8")
     results = read_json(folder / "results.json")
     if results:
-        # The examples show names and lines of the user's files.
+        # The examples contain file names and lines of the user's files.
         (results.get("corpus") or {}).pop("first_examples", None)
         (stage / "results.json").write_text(json.dumps(results, indent=2) + "\n", "utf-8")

@@ -1,4 +1,4 @@
-"""What a run recorded in its folder, and what of it may be published."""
+"""What a run recorded in its folder, and which parts may be published."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return the content of a JSON file; {} if it does not exist.
 
     Raises:
-        TmdeError: The file is damaged, or holds no JSON object.
+        TmdeError: The file is damaged, or does not contain a JSON object.
     """
     if not path.is_file():
         return {}
@@ -36,7 +36,7 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     """Return the configuration of a model of this package.
 
     Raises:
-        TmdeError: The file is damaged, or the folder has no model of this package.
+        TmdeError: The file is damaged, or the folder contains no model of this package.
     """
     config = read_json(folder / "config.json")
     model_type = str(config.get("model_type"))
@@ -50,7 +50,7 @@ def read_model_config(folder: Path) -> dict[str, Any]:
 
 # ---- What may be published
 
-# The keys of each section, at any depth, whose values are paths, addresses or Hub ids.
+# The keys of each section, at any depth, for paths, addresses or Hub ids.
 SOURCE_KEYS = {
     "data": {"train", "dev", "eval_task"},
     "tokenizer": {"path"},
@@ -62,13 +62,13 @@ SOURCE_KEYS = {
 
 
 def public_recipe(folder: str | os.PathLike) -> dict[str, Any]:
-    """Return the recipe of a run without its token, and with the last component of each path.
+    """Return the recipe of a run without its token, and with only the last part of each path.
 
-    Text that names no source, such as the options of a loss of one's own, stays as it is. `tmde
-    train recipe.yaml --train ...` takes the result, with one's own sources.
+    Text that is not a source, such as the options of a custom loss, is unchanged. `tmde train
+    recipe.yaml --train ...` accepts the result, with the user's own sources.
 
     Args:
-        folder: The folder of the run. Without a recipe in it, the result is {}.
+        folder: The folder of the run. If it contains no recipe, return {}.
     """
     path = Path(folder, "recipe.yaml")
     if not path.is_file():
@@ -78,7 +78,7 @@ def public_recipe(folder: str | os.PathLike) -> dict[str, Any]:
 
 
 def _publish(section: str, value: Any) -> Any:
-    """Return a value of a section without the token of the Hub and without paths."""
+    """Return a value of a section without the Hub token and without paths."""
     if not isinstance(value, Mapping):
         return value
     published = {}
@@ -93,7 +93,7 @@ def _publish(section: str, value: Any) -> Any:
 
 
 def _publish_sources(value: Any) -> Any:
-    """Return sources, of which each may be `NAME=SOURCE`, without paths."""
+    """Return sources, each optionally `NAME=SOURCE`, without paths."""
     if isinstance(value, Mapping):
         return {name: _publish_sources(source) for name, source in value.items()}
     if isinstance(value, list):
@@ -107,7 +107,7 @@ def _publish_sources(value: Any) -> Any:
 
 
 def _publish_path(path: str) -> str:
-    """Return the last component of a path or an address; a Hub id as it is."""
+    """Return the last component of a path or an address; a Hub id unchanged."""
     return path if is_possible_hub_id(path, needs_owner=True) else public_name(path)
 
 
@@ -115,7 +115,7 @@ def public_name(source: Any) -> str:
     """Return the last component of a path or an address.
 
     Args:
-        source: A path, an address, or paths by language, whose names are joined.
+        source: A path, an address, or paths by language; their names are joined.
     """
     if isinstance(source, Mapping):
         return ", ".join(public_name(path) for _, path in sorted(source.items()))

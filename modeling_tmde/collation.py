@@ -16,11 +16,11 @@ __all__ = ["TranslationCollator"]
 class TranslationCollator(DataCollatorForSeq2Seq):
     """Batch parallel text for transformers' `Seq2SeqTrainer`.
 
-    This `DataCollatorForSeq2Seq` turns the language codes of a column `target_language` into
-    positions in `config.languages`. A model with one pivot language needs no such column.
+    This `DataCollatorForSeq2Seq` converts the language codes in a `target_language` column into
+    positions in `config.languages`. A model with one pivot language requires no such column.
 
-    It also removes the leading `<s>` of `tokenizer(text_target=...)`, which decoders of this
-    package never predict and which must not count as a target.
+    It also removes the leading `<s>` from `tokenizer(text_target=...)`, because decoders of this
+    package never predict it.
 
     Example:
         ```python
@@ -40,7 +40,7 @@ class TranslationCollator(DataCollatorForSeq2Seq):
     def __call__(
         self, features: list[dict[str, Any]], return_tensors: str | None = None
     ) -> BatchEncoding:
-        """Return a batch as `DataCollatorForSeq2Seq` does; the features stay as they are.
+        """Return a batch as `DataCollatorForSeq2Seq` does, without changing the features.
 
         Args:
             features: Texts as the tokenizer writes them, with `labels`, if any, as lists or arrays
@@ -49,8 +49,8 @@ class TranslationCollator(DataCollatorForSeq2Seq):
             return_tensors: The kind of tensors; `"pt"` by default.
 
         Raises:
-            ValueError: If the collator has no model, which tells what a target begins with, or a
-                target language is not one of the model's pivot languages.
+            ValueError: The collator has no model, which determines how a target begins, or a target
+                language is not one of the model's pivot languages.
         """
         if self.model is None:
             raise TmdeError("model: found None, expected the model to train")

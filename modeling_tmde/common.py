@@ -101,7 +101,7 @@ class EmbedderConfig(PreTrainedConfig):
         A strict dataclass calls all of its methods that are named `validate_...`.
 
         Raises:
-            ValueError: If a language is listed twice, or a pivot language is not in `languages`.
+            ValueError: A language is listed twice, or a pivot language is not in `languages`.
         """
         if len(set(self.languages)) != len(self.languages):
             raise TmdeError(f"languages={self.languages} lists a language twice")
@@ -146,7 +146,7 @@ class EmbedderPreTrainedModel(PreTrainedModel):
     skip all states except the embedding.
 
     Attributes:
-        needs_language_ids: Whether the encoder needs the language of every text.
+        needs_language_ids: Whether the encoder requires the language of every text.
         _auto_map: The module and class of a checkpoint's code, by Auto class.
     """
 

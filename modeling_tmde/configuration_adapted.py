@@ -39,14 +39,14 @@ class AdaptedConfig(EmbedderConfig):
     Args:
         encoder_config: The configuration of any text encoder of transformers, or a dictionary with
             its `model_type`.
-        pooling: `"cls"` takes the encoder's first output as embedding P, `"mean"` averages over the
-            tokens. Use `"mean"` for encoders whose first output was not trained (XLM-R, ModernBERT,
-            DistilBERT) or belongs to a word (T5), and `"cls"` for embedders trained with it.
+        pooling: `"cls"` uses the encoder's first output as embedding P, `"mean"` averages over the
+            tokens. Use `"mean"` if the first output was not trained (XLM-R, ModernBERT, DistilBERT)
+            or belongs to a word (T5), and `"cls"` for embedders trained with it.
         projection: Whether to multiply P by a fixed matrix, such as a rotation to principal
             components.
         normalize: Whether to scale P to length 1.
-        prompt: The text that the model itself puts before every text, such as "query: " for E5.
-            Decoder texts get none.
+        prompt: The prefix that the model itself adds to every text, such as "query: " for E5, but
+            not to decoder texts.
         prompt_ids: The token ids of the prompt.
         reads_bos: Whether the encoder's tokenizer starts every text with `bos_token_id`. If not
             (T5), only the decoder's texts start with it.
@@ -61,12 +61,13 @@ class AdaptedConfig(EmbedderConfig):
         dropout: The decoder's dropout rate. The encoder's is in `encoder_config`.
         attention_dropout: The dropout rate of the decoder's attention probabilities.
         activation_function: The decoder's activation, by its name in transformers.
-        max_position_embeddings: The longest text in tokens, including special tokens. Default: the
-            encoder's positions without the prompt's, or 2048 if the encoder has no limit.
+        max_position_embeddings: The maximum text length in tokens, including special tokens.
+            Default: the encoder's positions minus the prompt's, or 2048 if the encoder has no
+            limit.
         share_embeddings: Whether encoder input, decoder input and decoder output share one table.
             Default: if the encoder's table is as wide as its outputs.
         decoder_embedding_scale: The factor applied to the decoder's input table. Default:
-            `sqrt(d_model)`, which suits a table of T-MDE.
+            `sqrt(d_model)`, which suits a T-MDE table.
         language_embedding_dim: The width of the target language's vector.
         languages: See [`TmdeConfig`].
         pivot_languages: See [`TmdeConfig`].

@@ -43,7 +43,7 @@ class AlignedConfig(EmbedderConfig):
             (`embedding_dim`, `d_model`, `encoder_layers`, `unidirectional_layers`, `pooling`,
             `cell`, `attention_views`, `dropout`) or [`BagConfig`] (`d_model`, `normalize`,
             `sublinear_counts`). Default: the paper's.
-        source_language: The language whose encoder the others are fitted to.
+        source_language: The language with the encoder to which the others are fitted.
         languages: See [`TmdeConfig`].
         pivot_languages: Not used; a subset of `languages`.
 

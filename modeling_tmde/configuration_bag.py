@@ -13,7 +13,7 @@ __all__ = ["BagConfig"]
 class BagConfig(EmbedderConfig):
     r"""Configuration of [`BagModel`].
 
-    The defaults give 8.2 M parameters: 33 MB, or 16 MB in half precision.
+    The defaults have 8.2 M parameters: 33 MB, or 16 MB in half precision.
 
     Args:
         vocab_size: The size of the shared vocabulary.

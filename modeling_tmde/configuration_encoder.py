@@ -15,7 +15,7 @@ __all__ = ["TmdeEncoderConfig"]
 class TmdeEncoderConfig(EmbedderConfig):
     r"""Configuration of [`TmdeEncoderModel`] and its models with a head.
 
-    The defaults are the lightweight encoder of Mao et al. (2021, section 4.1), 30.1 M parameters.
+    The defaults are the lightweight encoder of Mao et al. (2021, section 4.1; 30.1 M parameters).
 
     Args:
         vocab_size: The size of the shared vocabulary.
@@ -28,7 +28,7 @@ class TmdeEncoderConfig(EmbedderConfig):
         attention_dropout: The dropout rate of attention probabilities.
         activation_function: An activation, by its name in transformers; Conneau (2019, section
             4.3.5) uses `"gelu"`.
-        max_position_embeddings: The longest input in tokens, including `<s>` and `</s>`.
+        max_position_embeddings: The maximum input length in tokens, including `<s>` and `</s>`.
         pooling: How the embedding P is computed. `"mean"`: the mean of the final states of all
             tokens, including `<s>` and `</s>` (Mao et al., 2021, section 3.1). `"first"`: the first
             token's final state (Conneau, 2019, section 4.3.4; Li, 2021, section 4.3.1, for XLM-R).
@@ -37,11 +37,11 @@ class TmdeEncoderConfig(EmbedderConfig):
         prediction_head: The layers between a state and the softmax over the vocabulary. `"linear"`:
             one linear layer (Mao et al., 2021, section 3.1). `"transform"`: linear, activation,
             LayerNorm, as in BERT and XLM-R. `"none"`: none, as in XLM (Conneau, 2019, section 4.3);
-            a decoder initialized from these layers then predicts tokens at once.
+            a decoder initialized from these layers can then predict tokens immediately.
         causal: Whether a token attends only to earlier tokens, for causal language modeling
             (Conneau, 2019, section 4.3.3).
         mask_token_id: The id of `<mask>`.
-        languages: See [`TmdeConfig`]. The model gets no language signal.
+        languages: See [`TmdeConfig`]. The model receives no language signal.
         pivot_languages: Not used; a subset of `languages`.
 
     Raises:

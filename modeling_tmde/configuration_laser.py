@@ -18,8 +18,8 @@ CONVOLUTIONAL_POOLINGS = ("max", "mean")
 class LaserConfig(EmbedderConfig):
     r"""Configuration of [`LaserModel`] and [`LaserForConditionalGeneration`].
 
-    The defaults are LASER_6 of Li (2021, table 4.1), 223.1 M parameters; `encoder_layers=1`
-    (LASER_1) has 191.6 M. The table prints 241 M and 209 M, probably for a decoder that also reads
+    The defaults are LASER_6 of Li (2021, table 4.1), with 223.1 M parameters; `encoder_layers=1`
+    (LASER_1) has 191.6 M. The table states 241 M and 209 M, probably for a decoder that also reads
     its last output.
 
     The model of Yu et al. (2018) is `encoder_layers=2, unidirectional_layers=1, pooling="mean",
@@ -43,10 +43,10 @@ class LaserConfig(EmbedderConfig):
         attention_views: The number of context vectors of `"attention"`, which are concatenated. A
             layer is `d_model / attention_views` wide.
         decoder_hidden_size: The width of the decoder, one LSTM layer.
-        language_signal: How the decoder gets the target language. `"feature"` (LASER): a language
-            vector is concatenated to its input at every step. `"start_token"` (Yu et al., 2018): a
-            language vector replaces that of `<s>`.
-        language_embedding_dim: The width of the language vector of `"feature"`.
+        language_signal: How the decoder receives the target language. `"feature"` (LASER): a
+            language vector is concatenated to its input at every step. `"start_token"` (Yu et al.,
+            2018): a language vector replaces the vector of `<s>`.
+        language_embedding_dim: The width of the language vector for `"feature"`.
         dropout: The dropout rate of token vectors, between encoder layers, and of decoder outputs.
         share_embeddings: Whether encoder input, decoder input and decoder output share one table;
             requires equal widths.
@@ -55,7 +55,7 @@ class LaserConfig(EmbedderConfig):
 
     Raises:
         ValueError: Sizes do not match or are not positive, a setting is unknown, a language is
-            named twice, or a pivot language is not in `languages`.
+            listed twice, or a pivot language is not in `languages`.
 
     Example:
         ```python

@@ -15,7 +15,7 @@ __all__ = ["NtdvConfig"]
 class NtdvConfig(EmbedderConfig):
     r"""Configuration of [`NtdvModel`] and [`NtdvForConditionalGeneration`].
 
-    The defaults are those of Li (2021, section 3.3 and table 3.1).
+    The defaults follow Li (2021, section 3.3 and table 3.1).
 
     Args:
         vocab_size: The size of the shared BPE vocabulary.
@@ -25,7 +25,7 @@ class NtdvConfig(EmbedderConfig):
             the decoders (d_h). Even. The document embedding is `hidden_size` wide.
         attention_heads: The number of heads of the shared self-attention (r), each `d_model` wide.
         shared_layers: Whether the model has the three shared layers. Without them, it is the
-            translation model of the first stage, whose embedding is the mean of its encoder's
+            translation model of the first stage; the embedding is then the mean of the encoder's
             states.
         vector: The document embedding of the shared layers: the `"sum"` of the r context vectors
             (eq. 3.3, `d_model` wide) or their `"concat"` (eq. 3.4, `r * d_model` wide).

@@ -15,8 +15,8 @@ __all__ = ["TmdeConfig"]
 class TmdeConfig(EmbedderConfig):
     r"""Configuration of [`TmdeModel`] and [`TmdeForConditionalGeneration`].
 
-    The defaults are the sizes of Li (2021, table 4.1): 243.9 M parameters for `bottleneck="first"`
-    and 256.5 M for `"pyramid"`. The table prints 246 M and 259 M, which include unused queries and
+    The defaults are the sizes in Li (2021, table 4.1): 243.9 M parameters for `bottleneck="first"`
+    and 256.5 M for `"pyramid"`. The table states 246 M and 259 M, which include unused queries and
     keys of the attention over a single slot.
 
     Args:
@@ -33,18 +33,18 @@ class TmdeConfig(EmbedderConfig):
         attention_dropout: The dropout rate of attention probabilities, except over the bottleneck's
             single slot.
         activation_function: An activation, by its name in transformers.
-        max_position_embeddings: The longest input in tokens, including `<s>` and `</s>`.
+        max_position_embeddings: The maximum input length in tokens, including `<s>` and `</s>`.
         bottleneck: What the decoder sees of the encoder:
 
             - `"first"` (T-MDE): one slot, the embedding P, which is the first output of the
               encoder.
-            - `"pyramid"` (T-MDE_P, eq. 4.8-4.17): one slot, P gathered from the first output of
+            - `"pyramid"` (T-MDE_P, eq. 4.8-4.17): one slot, P, computed from the first output of
               every layer and from a pyramid of learned queries.
-            - `"full"` (T-MDE_F, the ablation of section 4.4.4): all encoder outputs. P is still the
-              first.
+            - `"full"` (T-MDE_F, the ablation in section 4.4.4): all encoder outputs. P is still the
+              first one.
             - `"dual"` (dbT-MDE, section 5.2): the slot, then all encoder outputs.
-        pyramid_queries: The number of learned queries on the first level of the pyramid, which the
-            next two levels halve.
+        pyramid_queries: The number of learned queries on the first level of the pyramid; each of
+            the next two levels halves it.
         bottleneck_loss_weight: For `"dual"`: the share of the translation loss computed with the
             slot alone. The rest uses the slot and all outputs.
         bag_residual: Whether position 0 of the first layer reads a bag of the text's tokens instead

@@ -168,8 +168,8 @@ class AdaptedModel(AdaptedPreTrainedModel):
 
     The embedding P is the encoder's first output, or the mean of its outputs over text and prompt
     (`config.pooling`). `config.projection` multiplies it by a matrix, and `config.normalize` scales
-    it to length 1. Without these two, an untrained model matches `DocumentEmbedder` on the plain
-    encoder with that pooling and prompt.
+    it to length 1. Without these two, the vectors of an untrained model match those of
+    `DocumentEmbedder` with the original encoder and the same pooling and prompt.
 
     Example:
         ```python

@@ -95,8 +95,8 @@ class AlignedPreTrainedModel(TmdeRecurrentPreTrainedModel):
 class AlignedModel(AlignedPreTrainedModel):
     """One encoder per language, all of the same kind and size (X-BiLSTM, X-CBOW).
 
-    The encoder of `config.source_language` is pretrained and frozen. The others learn to give a
-    translation the same vector. They share only the vocabulary.
+    The encoder of `config.source_language` is pretrained and frozen. The others learn to compute
+    the same vector for a translation. They share only the vocabulary.
 
     Example:
         ```python
@@ -133,7 +133,7 @@ class AlignedModel(AlignedPreTrainedModel):
 
     @torch.no_grad()
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        """Resize the table of every encoder, as transformers does with one.
+        """Resize every encoder's table, as transformers does for one encoder.
 
         Args:
             args: As in transformers.

@@ -38,7 +38,7 @@ class BagModel(BagPreTrainedModel):
 
     The sum runs over the tokens t of a text, which may have any length. Every vocabulary entry has
     a vector E_t (`embed_tokens`) and a log weight w_t (`token_weights`). `<s>`, `</s>` and `<pad>`
-    are initialized with tiny weights, so they only count in a text without other tokens.
+    are initialized with tiny weights, so they only matter in a text without other tokens.
 
     Example:
         ```python
@@ -105,8 +105,8 @@ class BagModel(BagPreTrainedModel):
         Args:
             token_ids: (tokens,) int32 or int64: the ids of the first text, then of the second, and
                 so on.
-            lengths: (batch,) int64, the number of tokens of each text; they sum to `tokens`. A text
-                of length 0 gets zeros.
+            lengths: (batch,) int64, the number of tokens in each text; they sum to `tokens`. The
+                vector of a text of length 0 is zero.
 
         Returns:
             (batch, d_model), in the type of the weights.

@@ -38,8 +38,8 @@ class TmdeEncoderOutput(BaseModelOutputWithPooling):
     """Output of [`TmdeEncoderModel`].
 
     Args:
-        token_states: (batch, length, d_model), the final state of every token with either pooling;
-            undefined at padding.
+        token_states: (batch, length, d_model), the final state of every token, regardless of
+            pooling; undefined at padding.
     """
 
     token_states: torch.Tensor | None = None
@@ -117,9 +117,9 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
 
         Args:
             input_ids: (batch, length), starting with `<s>`.
-            attention_mask: (batch, length), 1 for tokens and 0 for padding, anywhere; at least one
-                token per text. Default: all ones. For rows that contain several texts, see
-                [`TmdeModel`].
+            attention_mask: (batch, length), 1 for tokens and 0 for padding at any position. Each
+                text has at least one token. Default: all ones. For rows that contain several texts,
+                see [`TmdeModel`].
             inputs_embeds: (batch, length, d_model) instead of `input_ids`, before scaling and
                 positions.
             position_ids: (batch, length), the position of each token in its text. Default: counted

@@ -344,9 +344,9 @@ class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel):
     """NTDV with its decoders, for training and translation.
 
     Training has two stages (Li, 2021, section 3.2.1): first translation models
-    (`shared_layers=False`), then the same weights, frozen, with trained shared layers between them.
-    Li trains two models in opposite directions. Here, any language may have an encoder, and any
-    pivot language a decoder.
+    (`shared_layers=False`), then shared layers between the frozen encoders and decoders. Li trains
+    two models in opposite directions. Here, every language has an encoder, and every pivot language
+    has a decoder.
 
     Translation attends to the memory of all tokens, so the model can't decode an embedding.
 

@@ -123,11 +123,11 @@ class TmdeModel(TmdePreTrainedModel):
             input_ids: (batch, length), starting with `<s>`.
             attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side.
                 Default: all ones. For rows that contain several texts: (batch, 1 or heads, length,
-                length), true where the row's token attends to the column's token, or a term added
-                to the scores; requires `position_ids`. Not with `bag_residual`, which builds one
-                bag per row.
+                length), true where the row's token attends to the column's token, or a term to add
+                to the scores; requires `position_ids`. Not supported with `bag_residual`, which
+                builds one bag per row.
             inputs_embeds: (batch, length, d_model) instead of `input_ids`, before scaling and
-                positions. Not with `bag_residual`, whose token weights need ids.
+                positions. Not supported with `bag_residual`, which requires ids.
             position_ids: (batch, length) or (1, length), the position of each token in its text.
                 Default: counted from the first token of the row. Positions must be below
                 `max_position_embeddings`; on an accelerator this is checked in evaluation mode
@@ -142,8 +142,8 @@ class TmdeModel(TmdePreTrainedModel):
         Returns:
             `pooler_output` (batch, d_model), the embedding P. `last_hidden_state` (batch, length,
             d_model) contains P at position 0 in every variant, even if padding comes first. For a
-            row with several texts, P is that of the first; except with `"pyramid"`, the others are
-            the states at their first tokens.
+            row with several texts, P belongs to the first; except with `"pyramid"`, the embeddings
+            of the others are the states at their first tokens.
 
         Raises:
             TmdeError: Not exactly one of `input_ids` and `inputs_embeds` is given, mask or
@@ -379,7 +379,7 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel):
 class TmdeForSequenceClassification(EmbeddingClassifier, TmdePreTrainedModel):
     """The encoder with a linear classifier on the embedding P, for labeled documents.
 
-    The checkpoint of an encoder-decoder opens without its decoder and with a new classifier.
+    The checkpoint of an encoder-decoder is loaded without its decoder and with a new classifier.
 
     Example:
         ```python
@@ -407,7 +407,7 @@ class TmdeForTokenClassification(TmdePreTrainedModel):
     `bottleneck="dual"` should suit such tasks best (Li, 2021, section 5.2), because it trains the
     outputs of all tokens.
 
-    The checkpoint of an encoder-decoder opens without its decoder and with a new classifier.
+    The checkpoint of an encoder-decoder is loaded without its decoder and with a new classifier.
 
     Example:
         ```python

@@ -221,9 +221,9 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Train one byte-level BPE tokenizer on all languages.
 
-    Rare characters fall back to bytes, so decoding restores every text except invisible characters
-    such as soft hyphens and zero-width spaces. A literal `<s>` in a text is treated as text. The
-    tokenizer adds the special tokens: `<s> tokens </s>`.
+    Rare characters are encoded as bytes, so decoding restores every text except invisible
+    characters such as soft hyphens and zero-width spaces. A literal `<s>` in a text is treated as
+    text. The tokenizer adds the special tokens: `<s> tokens </s>`.
 
     Args:
         texts: Texts by language, `{"de": [...], "en": [...]}`, or parallel rows as `load_parallel`
@@ -231,15 +231,15 @@ def train_tokenizer(
         vocab_size: The number of entries, including the special tokens and 256 bytes. Li (2021)
             uses 50,000 for five languages.
         max_characters: The maximum number of characters per language to train on.
-        model_max_length: The model's longest input in tokens, stored with the tokenizer.
+        model_max_length: The model's maximum input length in tokens, stored with the tokenizer.
         lowercase: Lowercase every text first, which decoding can't undo.
-        add_prefix_space: Put a space before every text, which decoding removes, so that the first
-            word gets the same tokens as within a text.
+        add_prefix_space: Add a space before every text, which decoding removes, so that the first
+            word has the same tokens as within a text.
         languages: The languages to train on; None for all. Required for rows with one column per
-            language, and where a language first appears after the others have `max_characters`.
+            language, or if a language first appears after the others have `max_characters`.
 
     Returns:
-        A tokenizer that `AutoTokenizer` opens without this package.
+        A tokenizer that `AutoTokenizer` loads without this package.
 
     Raises:
         TmdeError: The vocabulary is too small for the bytes, a language has no text, or an element

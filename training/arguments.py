@@ -74,17 +74,16 @@ LESS_IS_BETTER = ("loss", "nll", "hinge")
 class TmdeTrainingArguments(TrainingArguments):
     """`transformers.TrainingArguments` for parallel text.
 
-    The defaults are those of Li (2021, section 4.3.1): Adam with betas 0.9 and 0.98, decoupled
-    weight decay 1e-4 as in fairseq, learning rate 5e-4, and an inverse square root schedule.
+    The defaults follow Li (2021, section 4.3.1): Adam with betas 0.9 and 0.98, decoupled weight
+    decay 1e-4 as in fairseq, learning rate 5e-4, and an inverse square root schedule.
 
     `metric_for_best_model` defaults to `mix`: the mean of dev retrieval of sentences, dev retrieval
-    of documents, and `same` and `cross` of the classification tasks, as far as the run measures
-    them. If `greater_is_better` is None, lower is better for metrics that end with one of
-    `LESS_IS_BETTER`.
+    of documents, and `same` and `cross` of the classification tasks, if the run evaluates them. If
+    `greater_is_better` is None, lower is better for metrics that end with one of `LESS_IS_BETTER`.
 
     A run with evaluation data evaluates and saves every 1000 steps and ends with the best model. If
-    only one of `eval_steps` and `save_steps` is set, the other follows it, as `save_strategy`
-    follows `eval_strategy`.
+    only one of `eval_steps` and `save_steps` is set, it determines the other, as `eval_strategy`
+    determines `save_strategy`.
 
     Without an accelerator, `use_cpu` is True. Arguments of transformers that this trainer can't
     honor raise an error; see `tmde.training.argument_table`.
@@ -92,9 +91,9 @@ class TmdeTrainingArguments(TrainingArguments):
     Args:
         per_device_train_batch_size: The maximum number of rows in a micro-batch; by default, only
             tokens are limited (`micro_batch_tokens`).
-        per_device_eval_batch_size: The same when computing losses on dev rows.
-        bf16: Whether to compute in bfloat16; "auto" does so where it multiplies matrices faster
-            than float32.
+        per_device_eval_batch_size: The same for computing losses on dev rows.
+        bf16: Whether to compute in bfloat16; "auto" does so if it multiplies matrices faster than
+            float32.
         batch_tokens: The number of tokens in an optimizer step over all processes, including
             padding (128k in Li, 2021). None keeps `gradient_accumulation_steps`.
         micro_batch_tokens: The number of tokens in one forward pass, including padding, counted on
@@ -111,28 +110,28 @@ class TmdeTrainingArguments(TrainingArguments):
         token_dropout: The probability of hiding a token from the encoder, see `ParallelModel`.
         token_dropout_share: The share of rows with token dropout.
         train_max_length: The length in tokens at which training texts are truncated.
-        token_cache_dir: The folder that caches token ids of training data, except streams. "auto"
+        token_cache_dir: The cache folder for token ids of training data, except streams. "auto"
             is `tmde_tokens` in the cache folder of `datasets`. None tokenizes each text when it is
             first drawn.
         dataloader_num_workers: The number of processes that prepare batches. Default: 1 on an
             accelerator and 0 on a CPU.
         eval_minutes: Also evaluate and save every `eval_minutes` minutes of training.
-        max_minutes: End the run after this many minutes of wall-clock training, not counting
-            evaluations and the teacher's reading.
+        max_minutes: End the run after this many minutes of wall-clock training, excluding
+            evaluations and computing the teacher's vectors.
         max_cpu_minutes: End the run after this many minutes of CPU time, summed over a process's
-            threads, not counting the first evaluation.
+            threads, excluding the first evaluation.
         freeze: Prefixes of parameter names to freeze, such as "model.encoders.de".
         embedding_learning_rate: The learning rate of embedding tables and token weights. None is
             `learning_rate`; 0 freezes them.
         encoder_learning_rate: The learning rate of the encoder. None is `learning_rate`; 0 freezes
-            it. Give a pretrained encoder at most a tenth of its new decoder's rate. Its tables,
+            it. For a pretrained encoder, use at most a tenth of its new decoder's rate. Its tables,
             which a decoder may share, have this rate unless `embedding_learning_rate` is set.
         cooldown: The final share of the run in which the learning rate falls linearly to 0.
         eval_pairs: The language pairs for retrieval on dev rows, such as "de-es"; None for all.
-        eval_pool: The number of dev rows, or documents, that retrieval searches.
+        eval_pool: The number of dev rows, or documents, among which to search.
         eval_document_rows: The maximum number of rows in a dev document: consecutive rows with the
             same `doc_id`, or this many consecutive rows if there are no ids.
-        eval_loss_rows: The number of dev rows to compute losses on.
+        eval_loss_rows: The number of dev rows on which to compute losses.
         embed_max_length: The length in tokens at which texts are truncated for retrieval and
             classification.
         early_stopping_patience: End the run after this many evaluations in a row without

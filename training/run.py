@@ -76,34 +76,34 @@ def train_recipe(
 ) -> TmdeTrainer:
     """Train a recipe and write the model into a folder.
 
-    The folder gets the best checkpoint, which `AutoModel` opens, with `recipe.yaml`, `run.json`,
-    `log.jsonl`, `results.json` and, if matplotlib is installed, `curves.png`. Other checkpoints are
-    deleted at the end, unless `keep_checkpoints` is set.
+    The folder will contain the best checkpoint, which `AutoModel` loads, with `recipe.yaml`,
+    `run.json`, `log.jsonl`, `results.json` and, if matplotlib is installed, `curves.png`. Other
+    checkpoints are deleted at the end, unless `keep_checkpoints` is set.
 
     Args:
         recipe: The recipe, from `load_recipe`.
         output_dir: The folder, new or empty unless you resume or overwrite. A new folder is deleted
-            after an error before the first checkpoint.
+            if an error occurs before the first checkpoint.
         train_dataset: A `Dataset` or stream to train on instead of the recipe's data, see
             [`TmdeTrainer`]. Its columns define the languages if the recipe does not. To resume,
             pass the same rows.
         eval_dataset: Held-out rows, or several sets by name, instead of the recipe's.
-        resume: Resume from the newest complete checkpoint. The result equals that of an
-            uninterrupted run, except with a time limit.
+        resume: Resume from the newest complete checkpoint. The result is the same as without the
+            interruption, except with a time limit.
         overwrite: Delete an earlier run in the folder.
-        measure_packaged: Also evaluate the packaged model on the dev rows, if it knows their
+        measure_packaged: Also evaluate the packaged model on the dev rows, if it supports their
             languages.
-        keep_checkpoints: Keep the checkpoints, whatever the recipe says, so that the run can be
+        keep_checkpoints: Keep the checkpoints regardless of the recipe, so that the run can be
             resumed.
-        check_dev: A function that gets the dev sets by name before anything is deleted or trained,
-            and may raise.
+        check_dev: A function called with the dev sets by name before anything is deleted or
+            trained; it may raise an error.
 
     Returns:
         The trainer, with the best weights loaded.
 
     Raises:
         TmdeError: The arguments or data are invalid, or another process is training in this folder.
-        RunInterrupted: Ctrl-C or SIGTERM ended the run, which was saved if it had started.
+        RunInterrupted: Ctrl-C or SIGTERM ended the run, which is saved if it has started.
         HubUploadError: The last push failed. The run's folder is complete.
 
     Example:

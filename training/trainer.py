@@ -128,21 +128,21 @@ class TmdeTrainer(HubTrainer):
     process.
 
     A checkpoint stores the model and the position in the data, so a run resumes where it stopped.
-    The output folder gets `log.jsonl` and, if matplotlib is installed, `curves.png`.
+    `log.jsonl` and, if matplotlib is installed, `curves.png` are written to the output folder.
 
     Args:
-        model: The model of this package to train. Without a decoder, pass `objectives` that need
-            none, such as `{"infonce": 1.0}`.
+        model: The model of this package to train. Without a decoder, pass `objectives` that don't
+            require one, such as `{"infonce": 1.0}`.
         args: The training arguments, which are copied.
-        train_dataset: A `Dataset` or stream with a column `translation`, `{language: text or
+        train_dataset: A `Dataset` or stream with a `translation` column, `{language: text or
             None}`, as `load_parallel` returns it, or with one column per language. The columns
-            `anchor`, `positive` and optionally `negative` make triples, which `infonce` trains on.
-        eval_dataset: Held-out rows, or several sets of them by name. A column `doc_id` groups rows
+            `anchor`, `positive` and optionally `negative` form triples for `infonce`.
+        eval_dataset: Held-out rows, or several sets of them by name. A `doc_id` column groups rows
             into documents.
         objectives: The losses by name: a weight, a mapping of options, or an `Objective`. Default:
             `translation` and `distance`, weighted 0.5 and 0.25 (Li, 2021, eq. 4.21).
         processing_class: The tokenizer.
-        eval_tasks: Classification tasks to measure at every evaluation: names such as "sib200" or
+        eval_tasks: Classification tasks for every evaluation: names such as "sib200" or
             "mldoc=FOLDER", or data by name from `load_eval_tasks`.
         compute_metrics: A function from an `EvalPrediction` to metrics by name, called for every
             set of held-out rows. `predictions` are the embeddings (rows, languages, d), NaN where a
@@ -674,7 +674,7 @@ class TmdeTrainer(HubTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Measure translation retrieval, losses and classification tasks on held-out data.
+        """Evaluate translation retrieval, losses and classification tasks on held-out data.
 
         Args:
             eval_dataset: Rows, several sets of rows by name, or the name of one of the trainer's
@@ -692,14 +692,14 @@ class TmdeTrainer(HubTrainer):
               enough.
             - `eval_same`, `eval_cross`, `eval_all`: accuracy of the classification tasks on dev
               splits; `eval_test_same`, `eval_test_cross`: on test splits.
-            - `eval_mix`: the mean that chooses the best checkpoint, see `TmdeTrainingArguments`.
+            - `eval_mix`: the mean that selects the best checkpoint, see `TmdeTrainingArguments`.
             - The metrics of `compute_metrics`.
 
             A named set adds its name: `eval_<set>_p1_<a>-<b>`. Every process returns the first
             one's results.
 
         Raises:
-            TmdeError: The trainer has no set of this name, or in training, no evaluation measures
+            TmdeError: The trainer has no set of this name, or in training, no evaluation computes
                 `metric_for_best_model`.
         """
         with self.meter.evaluation(is_before_training=self.state.global_step == 0):
@@ -763,7 +763,7 @@ class TmdeTrainer(HubTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "test",
     ) -> PredictionOutput:
-        """Embed rows, and measure retrieval and losses on them like `evaluate`.
+        """Embed rows, and evaluate retrieval and losses on them like `evaluate`.
 
         Args:
             test_dataset: Rows of parallel text.
@@ -802,7 +802,7 @@ class TmdeTrainer(HubTrainer):
     def save_model(
         self, output_dir: str | os.PathLike[str] | None = None, _internal_call: bool = False
     ) -> None:
-        """Save the model in a folder that every Auto class opens, with tokenizer, card and recipe.
+        """Save the model in a folder that all Auto classes load, with tokenizer, card and recipe.
 
         With sharded weights, every process must call it.
 

@@ -116,7 +116,7 @@ def test_multicca_of_three_languages_begins_a_training(tmp_path, monkeypatch):
         (["--epochs", "3"], "--epochs=3: expected --start=adversarial"),
         (["--restarts", "2"], "--restarts=2: expected --start=adversarial"),
         (["--also", "es"], "--also es: expected CODE=FILE, such as es=es.vec"),
-        (["--also", "es=b", "--also", "es=c"], "--also es=c: found a second file of es"),
+        (["--also", "es=b", "--also", "es=c"], "--also es=c: found a second file for es"),
         (["--also", "en=b.vec"], "languages: found ['de', 'en', 'en'], expected different codes"),
         (
             ["--also", "es=c.vec", "--dictionary", "d"],

@@ -163,7 +163,7 @@ def test_words_need_no_model(made, bag, tmp_path):
 
 def test_a_search_by_words_that_no_document_has(made):
     output = ok("search", "xylophon", made, "--mode", "words").stdout
-    assert output.strip() == "No document contains a word of the query."
+    assert output.strip() == "No document contains a query word."
 
 
 def test_a_search_by_words_leaves_the_folder_alone(docs, made):

@@ -11,7 +11,7 @@ from tmde.cli.train_options import check_quoting, user_settings
     [
         (
             ["small", "languages=[de,", "en]"],
-            "languages=[de,: the brackets do not close. The shell splits words at blanks: write "
+            "languages=[de,: unclosed brackets. The shell splits arguments at spaces: write "
             "'languages=[de, en]', or --languages de,en",
         ),
         (["data.pivot_languages=[en,", "es]"], "or --pivots en,es"),
@@ -60,12 +60,12 @@ def test_an_option_may_repeat_a_word():
 @pytest.mark.parametrize(
     ("word", "options", "message"),
     [
-        ("max_minutes=5", {"minutes": 10}, "--minutes says 10 and max_minutes says 5; give"),
-        ("training.seed=5", {"seed": 6}, "--seed says 6 and seed says 5; give one of them"),
+        ("max_minutes=5", {"minutes": 10}, "--minutes is 10, but max_minutes is 5; give"),
+        ("training.seed=5", {"seed": 6}, "--seed is 6, but seed is 5; give only one"),
         (
             "languages=[de]",
             {"languages": "de,en"},
-            r"--languages says \['de', 'en'\] and languages says \['de'\]; give one of them",
+            r"--languages is \['de', 'en'\], but languages is \['de'\]; give only one",
         ),
     ],
 )

@@ -302,4 +302,4 @@ def test_a_reason_differs_only_from_what_is_asked(run, license):
     change(run / "run.json", begun_with=[start])
     card = model_card(run, license="cc-by-sa-4.0", license_override="its owner allowed it")
     assert "Its owner's reason: its owner allowed it" in card.text
-    assert "differs from" not in card.text
+    assert "contradicts" not in card.text

@@ -57,13 +57,13 @@ def test_the_card_tells_the_size_of_a_vector(family_card):
     [
         ("**The decoder**", {"tmde", "tmde_laser", "tmde_adapted"}),
         ("generate(", {"tmde", "tmde_laser", "tmde_adapted"}),
-        ("**It needs the language**", {"tmde_ntdv", "tmde_aligned"}),
+        ("**It requires the language**", {"tmde_ntdv", "tmde_aligned"}),
         ("language_ids", {"tmde_ntdv", "tmde_aligned"}),
         ("**Lowercase.**", {"tmde_bag"}),
         ("have length 1", {"tmde_bag"}),
         ("**Word order**", {"tmde_bag", "tmde_aligned"}),
         ("texts of any length", {"tmde_bag", "tmde_laser", "tmde_ntdv", "tmde_aligned"}),
-        ("the model it was initialized from", {"tmde_adapted"}),
+        ("its base model", {"tmde_adapted"}),
     ],
 )
 def test_limits_and_code_are_those_of_the_family(family, family_card, text, families):
@@ -99,7 +99,7 @@ def test_tables_hold_the_numbers_of_the_run(run, name, cells):
     "text",
     [
         "in 2 steps over 1,234 words",
-        "108 rows",
+        "108 parallel rows",
         "weight 0.5",
         "Its perplexity on dev rows is 7.4",  # exp(2)
         "2.5 hours on 1 × 2 threads of 4 cores, x86.",
@@ -114,13 +114,13 @@ def test_the_text_holds_the_numbers_of_the_run(run, text):
     [
         ("self", "repeats the text"),
         (["pivots", "next"], "translates and writes the next row of the document"),
-        ("tree", "writes the column `tree` of the row"),
+        ("tree", "writes the row's `tree` column"),
     ],
 )
 def test_what_the_decoder_predicts_is_told(run, targets, task):
     write(run / "recipe.yaml", RECIPE | {"objectives": {"translation": {"targets": targets}}})
     card = str(model_card(run))
-    assert f"trained with a decoder that {task} from that one vector alone" in card
+    assert f"trained with a decoder that {task} from this vector alone" in card
     assert f"Objectives: cross-entropy of a decoder that {task}" in card
     assert "What you can cram into a single" in card
 
@@ -141,14 +141,14 @@ def test_nested_dimensions_are_told(run):
     options = {"dims": [64, 128], "weight": 2.0}
     write(run / "recipe.yaml", RECIPE | {"objectives": {"infonce": options, "translation": None}})
     card = str(model_card(run))
-    assert "of the batch), on the first 64, 128 numbers of a vector, weight 2; trans" in card
+    assert "in the batch), on the first 64, 128 dimensions, weight 2; trans" in card
     assert "Matryoshka representation learning" in card
 
 
 def test_vectors_without_nested_dimensions_are_not_said_to_have_some(run):
     write(run / "recipe.yaml", RECIPE | {"objectives": {"infonce": {"dims": None}}})
     card = str(model_card(run))
-    assert "numbers of a vector" not in card
+    assert "on the first" not in card
     assert "Matryoshka" not in card
 
 
@@ -173,7 +173,7 @@ def test_the_dev_table_has_the_start_and_the_packaged_model(run):
 def test_a_model_below_the_packaged_one_is_told(run, mean, is_told):
     best = {"eval_dev_p1_de-en": mean, "eval_retrieval": mean}
     change(run / "results.json", best=best, packaged={"eval_retrieval": 0.5})
-    sentence = "On these rows, this model is worse than the packaged model of tmde."
+    sentence = "On these rows, this model scores lower than tmde's packaged model."
     assert (sentence in str(model_card(run))) == is_told
 
 
@@ -182,7 +182,7 @@ def test_a_run_that_was_not_measured_against_others_has_no_such_columns(run):
     card = str(model_card(run))
     assert "before training |" not in card
     assert "packaged model |" not in card
-    assert "worse than the packaged model of tmde" not in card
+    assert "lower than tmde's packaged model" not in card
 
 
 def test_dev_results_become_the_model_index(run):
@@ -199,7 +199,7 @@ def test_a_run_without_results(run):
 
     card = str(model_card(run))
 
-    assert "None are recorded." in card
+    assert "No results are recorded." in card
     assert "model-index" not in card
 
 
@@ -267,7 +267,7 @@ def test_the_results_of_an_evaluation_become_the_model_index(run, evaluation):
 
 
 def test_an_evaluation_of_several_systems_of_which_none_is_named(run, evaluation):
-    message = "found results of ours, theirs, expected some of 'mine'; give FOLDER#SYSTEM, such as"
+    message = "found results of ours, theirs, expected some of 'mine'; set FOLDER#SYSTEM, such as"
     with pytest.raises(ValueError, match=message):
         model_card(run, results=[evaluation])
 
@@ -323,8 +323,8 @@ def test_licenses_of_unknown_sources(run):
     "text",
     [
         "Added languages: `pt`.",
-        "25.0% contained only the other languages",
-        "the weights average the trained ones (50.0%)",
+        "25.0% of the first training rows contained only the other languages",
+        "the weights are 50.0% trained and 50.0% initial weights",
         "| 10.0 | 85.0 | +75.0 |",
     ],
 )

@@ -12,15 +12,15 @@ class AlignmentSoftmax(EmbeddingObjective):
     """Find the translation in the batch by inner products, for every pair of languages.
 
     With embeddings u and v of a batch in two languages, row j costs `-log(exp(u_j . v_j) / sum_k
-    exp(u_j . v_k)) - log(exp(u_j . v_j) / sum_k exp(u_k . v_j))` (Mao et al., 2021, eq. 5). There
-    is no cosine or temperature; `InfoNCE` has both.
+    exp(u_j . v_k)) - log(exp(u_j . v_j) / sum_k exp(u_k . v_j))` (Mao et al., 2021, eq. 5). Unlike
+    `InfoNCE`, it uses no cosine or temperature.
 
     Args:
         weight: The factor of this loss in the total; 2 in eq. 7.
 
     Inputs: embeddings (languages, rows, d_model). The sum has one term per row and pair of
-    languages, both directions together. Components: `loss`, and `accuracy`, the share of texts
-    whose translation has the largest product.
+    languages, both directions together. Components: `loss`, and `accuracy`, the share of texts for
+    which the translation has the largest product.
 
     Example:
         ```python
@@ -36,7 +36,7 @@ class AlignmentSoftmax(EmbeddingObjective):
     """
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
-        """Return the loss of both directions, and half the number of right choices."""
+        """Return the loss of both directions, and half the number of correct choices."""
         embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
         losses = []
         corrects = []

@@ -20,16 +20,16 @@ EXTRA_TOKENS = 5
 
 
 class BackTranslation(Reconstruction):
-    """The cross-entropy of a text given its translation by the model that is trained.
+    """The cross-entropy of a text given its translation by the model in training.
 
     The model translates each text x of language a greedily into another language b, without
     dropout. It then reads the translation u(x), and the loss is `-log p(x | u(x), a)`. No gradient
-    flows into the translation. With more than two languages, b is drawn for each language of a
+    flows through the translation. With more than two languages, b is drawn for each language in a
     batch.
 
     Args:
         weight: The factor of this loss in the total.
-        label_smoothing: The share of the target that is spread evenly over the vocabulary.
+        label_smoothing: The share of the target distributed evenly over the vocabulary.
 
     Source: Lample et al. 2018b (arXiv 1804.07755, section 3); Conneau 2019, section 4.3.5.
 

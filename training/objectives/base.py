@@ -92,7 +92,7 @@ class Requirements:
         several_languages: Whether every row must hold two languages or more.
         one_encoder: Whether all languages must share one encoder.
         targets: What the decoder predicts, see `TranslationObjective`.
-        texts: The columns of a row that are encoded; None for the languages of the model.
+        texts: The columns of a row to encode; None for the model's languages.
         accepts_triples: Whether rows may be triples, an anchor, its positive and hard negatives,
             instead of translations.
     """

@@ -16,13 +16,13 @@ from tmde.training.objectives.reconstruction import Reconstruction
 class Denoising(Reconstruction):
     """The cross-entropy of a text given a noisy version of it, `-log p(x | C(x), language of x)`.
 
-    The noise C moves tokens by a few positions, drops some and blanks others. It teaches the
-    decoder each language from monolingual texts.
+    The noise C moves tokens by a few positions, drops some and blanks others. It trains the decoder
+    for each language on monolingual texts.
 
     Args:
         weight: The factor of this loss in the total.
-        label_smoothing: The share of the target that is spread evenly over the vocabulary.
-        shuffle_distance: The largest number of positions by which a token moves; 0 for none.
+        label_smoothing: The share of the target distributed evenly over the vocabulary.
+        shuffle_distance: The maximum number of positions by which a token moves; 0 for none.
         drop_share: The probability that a token is dropped.
         blank_share: The probability that a remaining token becomes `<mask>`.
 
@@ -64,7 +64,7 @@ class Denoising(Reconstruction):
         self.blank_share = blank_share
 
     def check_config(self, config: PreTrainedConfig) -> None:
-        """Check that the model can have a token that blanks others.
+        """Check that the model can have a token for blanks.
 
         Raises:
             TmdeError: Tokens are blanked, and the architecture has no `<mask>`.

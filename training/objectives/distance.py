@@ -17,10 +17,10 @@ EPSILON = 1e-6  # It keeps `v` above 0.
 
 
 class DistanceConstraint(EmbeddingObjective):
-    """Pull translations together and keep other sentences at a margin.
+    """Pull translations together and push other sentences beyond a margin.
 
-    The distance constraint of cT-MDE (Li, 2021, eq. 4.18-4.21), for every ordered pair of languages
-    in a row.
+    This is the distance constraint of cT-MDE (Li, 2021, eq. 4.18-4.21), for every ordered pair of
+    languages in a row.
 
     With Euclidean distance `d`, normalizer `v`, `d_p = d(P_a, P_b) / v`, `d_n = d(P_a, P_b_j) / v`
     and `delta_j = max(0, margin - (d_n - d_p))`, a row costs `d_p + hinge_weight / N_s * sum_j
@@ -30,7 +30,7 @@ class DistanceConstraint(EmbeddingObjective):
     Args:
         weight: The factor of this loss in the total (beta). Default: 0.25 (table 4.7).
         margin: How much farther than the translation a negative must be (alpha). Default: 0.5.
-        hinge_weight: The factor of the negatives, relative to the distance of the translation
+        hinge_weight: The weight of the negatives, relative to the distance to the translation
             (lambda). Default: 1.
         negatives: The number of negatives per sentence (N_s), at most all other rows of the batch.
             Default: 40.

@@ -18,45 +18,44 @@ class Distillation(Objective):
     The teacher M reads one language of a row. The student M' learns the same vector for the texts
     s_l in all languages l of the batch: a row costs `sum_l |M(s) - M'(s_l)|^2`.
 
-    With `similarity_weight`, the student also learns how similar the teacher finds the texts of a
-    batch (Fang et al., 2021, arXiv 2101.04731, eq. 3, with the batch in place of the queue). Each
-    text costs `similarity_weight * KL(teacher || student)`, over the softmax of its cosines with
-    the texts of all other rows divided by `similarity_temperature`.
+    With `similarity_weight`, the student also learns the teacher's similarities between the texts
+    of a batch (Fang et al., 2021, arXiv 2101.04731, eq. 3, with the batch in place of the queue).
+    Each text costs `similarity_weight * KL(teacher || student)`, over the softmax of its cosines
+    with the texts of all other rows divided by `similarity_temperature`.
 
     Several teachers act as one: their vectors are centered, scaled to length 1, concatenated, and
     projected to the student's width if they are wider.
 
     Args:
         teacher: A teacher or a list of teachers: the folder or Hub id of a model that
-            sentence-transformers opens, or a parquet file with the columns `text` and `vector`. In
-            a recipe also `encoder`, the trained encoder as it was before the run. If the student is
+            sentence-transformers loads, or a parquet file with the columns `text` and `vector`. In
+            a recipe, also `encoder`, the trained encoder before the run. If the student is
             initialized from one of several teachers, list that one first: the projection is rotated
             toward the first teacher of the student's width.
         weight: The factor of this loss in the total.
         center: Whether to subtract the batch mean from both sides and scale to length 1 before
-            comparing, because many encoders' vectors lie in a narrow cone. Combine it with an
-            InfoNCE with `center`.
-        similarity_weight: The factor of the divergence of similarities, relative to the squared
+            comparing, because many encoders' vectors lie in a narrow cone. If set, also set
+            `center` of InfoNCE.
+        similarity_weight: The weight of the similarity divergence, relative to the squared
             distance. Default: 0.
-        similarity_temperature: The number that cosines are divided by. Lower values count fewer
-            neighbors.
-        teacher_share: The share of rows that the teachers read, chosen by their text. Other rows
-            are not taught.
-        teacher_prompt: The text to put before every text for a model, such as `"query: "`, or a
-            list with one prompt per teacher. None takes the model's default; "" means no prompt.
-        teacher_languages: The languages that the teachers know. They read the first of these that a
-            row has; a row without any is not taught. Default: the pivot languages.
+        similarity_temperature: The divisor of cosines. With lower values, fewer neighbors count.
+        teacher_share: The share of rows that the teachers read, chosen by their text. The loss
+            skips other rows.
+        teacher_prompt: A prefix for every text that a model reads, such as `"query: "`, or a list
+            with one prompt per teacher. None uses the model's default; "" means no prompt.
+        teacher_languages: The languages that the teachers support. They read the first of these in
+            a row; a row without any is skipped. Default: the pivot languages.
         trust_remote_code: Whether to run code from the teacher's folder or repository.
         teacher_revision: The branch, tag or commit of a teacher on the Hub, or a list with one per
             teacher. Default: the newest; a resumed run keeps its teacher.
 
     Inputs: embeddings (languages, rows, d), the teacher's vectors (rows, d), and which rows have
-    one, (rows,). The sum has one term per text of such a row. Components: `loss`, `cosine` of
+    one, (rows,). The sum has one term per text in these rows. Components: `loss`, `cosine` of
     student and teacher, and with `similarity_weight` the `divergence`.
 
     Raises:
-        TmdeError: There is no teacher, the share is not in (0, 1], or there are not as many prompts
-            or revisions as teachers.
+        TmdeError: There is no teacher, the share is not in (0, 1], or the number of prompts or
+            revisions differs from that of teachers.
 
     Example:
         ```python

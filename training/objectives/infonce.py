@@ -34,19 +34,19 @@ class InfoNCE(EmbeddingObjective):
 
     Args:
         weight: The factor of this loss in the total.
-        temperature: The number that cosines are divided by. Smaller values put more weight on the
-            nearest negatives.
+        temperature: The divisor of cosines. Smaller values put more weight on the nearest
+            negatives.
         margin: The number subtracted from the cosine of a positive pair (additive margin).
-        gather: In training on several processes, take negatives from all of them, with gradients
-            flowing to both sides. If the processes' batches have the same languages in order, and
-            `center` is off, the loss equals that of one process with all rows.
+        gather: When training with several processes, use the negatives of all processes, with
+            gradients flowing to both sides. If the processes' batches have the same languages in
+            order, and `center` is off, the loss equals a single process's loss on all rows.
         center: Subtract the mean of the process's batch from all vectors first, because many
             encoders' vectors lie in a narrow cone.
-        dims: Prefix lengths, such as `[64, 128, 256, 384]`, at which the vectors can be cut
+        dims: Prefix lengths, such as `[64, 128, 256, 384]`, to which the vectors can be truncated
             (Matryoshka embeddings). The loss is the mean over the prefixes (Kusupati et al., 2022,
-            take the sum), each centered and scaled to length 1 by itself. Include the full width.
+            use the sum), each centered and scaled to length 1 separately. Include the full width.
             None trains only the full vector.
-        dims_per_step: The number of `dims` that each training step draws at random, as in
+        dims_per_step: The number of `dims` drawn at random for each training step, as in
             `MatryoshkaLoss` of sentence-transformers; None for all.
 
     Source: van den Oord et al. 2018 (InfoNCE); Chen et al. 2020 (cosine and temperature, SimCLR's
@@ -54,8 +54,8 @@ class InfoNCE(EmbeddingObjective):
     2205.13147, equation 1 (`dims`).
 
     Inputs: embeddings (languages, rows, d_model), and whether a row is a triple, anchor first and
-    positive second. Components: `loss`, and `accuracy`, the number of texts that are nearest to
-    their translation, or of anchors nearest to their positive, by the longest prefix of the step.
+    positive second. Components: `loss`, and `accuracy`, the number of texts nearest to their
+    translation, or of anchors nearest to their positive, with the longest prefix of the step.
 
     Raises:
         TmdeError: The temperature is not above 0, `dims` is empty or does not increase, or
@@ -125,7 +125,7 @@ class InfoNCE(EmbeddingObjective):
         return output
 
     def forward(self, embeddings: torch.Tensor, has_triples: bool = False) -> ObjectiveOutput:
-        """Return the loss of all directions, and the number of right choices."""
+        """Return the loss of all directions, and the number of correct choices."""
         contrast = self._contrast_triples if has_triples else self._contrast_translations
         if self.dims is None:
             loss, accuracy = contrast(self._unit_vectors(embeddings))

@@ -113,22 +113,22 @@ class MaskedLanguageModel(TokenPrediction):
 
     Exactly `round(share * tokens)` tokens of a batch, at least one, are chosen at random, without
     special tokens. Of these, `mask_share` become `<mask>`, `random_share` become another
-    non-special entry of the vocabulary, and the rest stay. All chosen tokens are predicted. Conneau
-    (2019) chooses tokens in proportion to the square root of their inverse frequency:
+    non-special vocabulary entry, and the rest don't change. All chosen tokens are predicted.
+    Conneau (2019) chooses tokens in proportion to the square root of their inverse frequency:
     `frequency_power=0.5`, with frequencies from the batch.
 
     Args:
         weight: The factor of this loss in the total.
         share: The share of tokens to choose.
         mask_share: The probability that a chosen token becomes `<mask>`.
-        random_share: The probability that a chosen token becomes another entry of the vocabulary.
+        random_share: The probability that a chosen token becomes another vocabulary entry.
         frequency_power: Tokens that occur n times in the batch are chosen in proportion to `n **
             -frequency_power`.
 
     Source: Devlin et al. 2018; Conneau 2019, section 4.3.3.
 
     Inputs: outputs of the prediction head (tokens, d_model) at the chosen places, the output
-    projection (vocab_size, d_model), and the tokens that stood there (tokens,).
+    projection (vocab_size, d_model), and the original tokens there (tokens,).
 
     Raises:
         TmdeError: The share is outside (0, 1], or the shares of chosen tokens are not probabilities
@@ -175,7 +175,7 @@ class MaskedLanguageModel(TokenPrediction):
         self.frequency_power = frequency_power
 
     def num_chosen(self, tokens: int) -> int:
-        """Return how many of this many tokens to predict."""
+        """Return the number of tokens to predict among this many."""
         if not tokens:
             return 0
         return max(1, round(self.share * tokens))

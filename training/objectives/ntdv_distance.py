@@ -16,9 +16,10 @@ from tmde.training.objectives.sampling import draw_other_rows
 
 
 class NtdvDistance(Objective):
-    """Pull context vectors of translations together and keep other sentences at a margin.
+    """Pull context vectors of translations together and push other sentences beyond a margin.
 
-    The distance cost of cNV (Li, 2021, eq. 3.6-3.8), for every ordered pair of languages in a row.
+    This is the distance cost of cNV (Li, 2021, eq. 3.6-3.8), for every ordered pair of languages in
+    a row.
 
     With the Frobenius norm `|.|` of a text's matrix of context vectors, `k_j = |P_a - P_b|^2 - |P_a
     - P_b_j|^2` and `l_j = max(0, margin + margin * k_j / (2 * v + 1))`, a row costs `sum_j l_j` for
@@ -27,8 +28,8 @@ class NtdvDistance(Objective):
 
     Args:
         weight: The factor of this loss in the total (beta), 0.5 in the thesis. Eq. 3.8 has one such
-            cost per pair of texts (here the mean of both directions) and two translation costs,
-            whose mean then weighs 2 * (1 - beta).
+            cost per pair of texts (here the mean of both directions) and two translation costs; the
+            factor of their mean is 2 * (1 - beta).
         margin: How much farther than the translation a negative must be (alpha): 2 * sqrt(d_h) in
             the thesis, 64 for its d_h of 1024.
         negatives: The number of negatives per sentence (N_s). A batch with fewer other rows uses

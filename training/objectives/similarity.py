@@ -14,8 +14,8 @@ class SimilarityLoss(EmbeddingObjective):
     makes all vectors equal.
 
     Args:
-        weight: The factor of this loss in the total (alpha). The paper suggests starting where both
-            losses have comparable values.
+        weight: The factor of this loss in the total (alpha). The paper suggests starting with a
+            factor that makes both losses comparable.
 
     Source: Yu et al. 2018, section 2.2.
 

@@ -13,11 +13,11 @@ class SimilaritySoftmax(EmbeddingObjective):
 
     With embeddings u and v of a batch in two languages, row j1 costs `-log cos(pi/2 *
     (softmax_j2(u_j1 . u_j2) - softmax_j2(v_j1 . v_j2)))`, summed over all rows j2. Beyond a
-    difference of `1 - epsilon`, the loss continues as a straight line, because it is infinite at 1.
+    difference of `1 - epsilon`, the loss is linear, because it is infinite at 1.
 
     Args:
         weight: The factor of this loss in the total; 2 in eq. 7.
-        epsilon: The distance from a difference of 1 at which the straight line starts.
+        epsilon: The distance from a difference of 1 at which the linear part starts.
 
     Inputs: embeddings (languages, rows, d_model). The sum has one term per row and pair of
     languages.

@@ -83,7 +83,7 @@ class DecoderBatch:
 class TranslationObjective(Objective):
     """Label-smoothed cross-entropy of the decoder.
 
-    By default it predicts translations (Li, 2021, eq. 4.21). Other `targets`, which need no
+    By default, it predicts translations (Li, 2021, eq. 4.21). Other `targets`, which require no
     translations, train encoders as in Conneau (2019, section 3.3.3).
 
     With model probabilities `p`, vocabulary `V` and smoothing `e`, a target token `t` costs `(1 -
@@ -91,15 +91,15 @@ class TranslationObjective(Objective):
 
     Args:
         weight: The factor of this loss in the total. Default: 0.5 (eq. 4.21).
-        label_smoothing: The share `e` of the target that is spread evenly over the vocabulary.
+        label_smoothing: The share `e` of the target distributed evenly over the vocabulary.
             Default: 0.1 (Li, 2021, section 4.3.1).
         reduction: `"sum"`: a sentence costs the sum over its tokens (eq. 4.21 as printed), averaged
             over sentences. `"mean"`: the average over tokens.
-        row_share: The share of rows to translate in training, sampled anew for each batch. Their
-            loss is scaled up to all rows.
-        sampled_vocabulary: In training, the number of random vocabulary entries that targets
-            compete with (Jean et al., 2015), which is faster with a large vocabulary. The loss and
-            nll of such steps are not comparable with those on dev rows. None uses the whole
+        row_share: The share of rows to translate in training, sampled for each batch. Their loss is
+            scaled up to all rows.
+        sampled_vocabulary: In training, the number of random vocabulary entries with which targets
+            compete (Jean et al., 2015), which is faster with a large vocabulary. The loss and nll
+            of such steps are not comparable with the values on dev rows. None uses the whole
             vocabulary.
         targets: What the decoder predicts from the embedding of a text, one of these or a list:
 
@@ -108,10 +108,10 @@ class TranslationObjective(Objective):
               curriculum en-en, en-es, es-es, es-en of Li (2021, footnote 11).
             - `"next"`: the next row of the document in the same language (SkipThought). Rows
               without one are skipped and counted.
-            - The name of a column, such as linearized parses (Seq2Tree), which every language of a
-              row predicts. Rows without one are skipped and counted.
+            - The name of a column, such as linearized parses (Seq2Tree), which is predicted from
+              every language of a row. Rows without one are skipped and counted.
 
-            Except for `"pivots"`, the decoder gets the language that the encoder reads.
+            Except for `"pivots"`, the decoder's language is the encoder's.
 
     Inputs: decoder states (tokens, d_model) of the real target positions, the output projection
     (vocab_size, d_model), and the targets (tokens,).

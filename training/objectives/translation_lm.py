@@ -27,7 +27,7 @@ class TranslationLanguageModel(MaskedLanguageModel):
 
     This is masked language modeling over a text joined with its translation: `<s> text </s> <s>
     translation </s>`. Positions restart at 0 in the translation. There is no language signal, as in
-    XLM-R. In rows of more than two languages, each language is joined with the next and the last
+    XLM-R. In rows with more than two languages, each language is joined with the next, and the last
     with the first.
 
     Args:
@@ -40,7 +40,7 @@ class TranslationLanguageModel(MaskedLanguageModel):
     Source: Conneau 2019, section 4.3.3 and figure 4.6 (Lample and Conneau 2019).
 
     Inputs: outputs of the prediction head (tokens, d_model) at the chosen places, the output
-    projection (vocab_size, d_model), and the tokens that stood there (tokens,).
+    projection (vocab_size, d_model), and the original tokens there (tokens,).
 
     Example:
         ```python

@@ -40,14 +40,14 @@ class UnifiedGenerativeTask(MaskingObjective):
     - If w_t was hidden in S_l', `q(w) = 1 / ||S_l'||` for all its tokens, including w_t (eq. 3).
     - If w_t was hidden in S_l, `q(w) = 1 / (2 ||S_l'||)`, and `1/2` more for w_t (eq. 4).
 
-    Special tokens do not count, unless a sentence has no others. In rows of more than two
+    Special tokens do not count, unless a sentence has no others. In rows with more than two
     languages, every text predicts each of the others.
 
     Args:
         weight: The factor of this loss in the total; 1 in eq. 7.
         task: `"ugt"`, or one of the tasks it unifies (table 6). `"xtr"`, cross-lingual token-level
-            reconstruction, hides nothing and takes q from eq. 3. `"smlm"`, the single-word masked
-            language model, lets all texts of a row predict only w_t (eq. 1).
+            reconstruction, hides nothing and uses q from eq. 3. With `"smlm"`, the single-word
+            masked language model, all texts of a row predict only w_t (eq. 1).
 
     Inputs: outputs of the prediction head for the embeddings (languages, rows, d_model), the output
     projection (vocab_size, d_model), the hidden tokens from `mask`, and the original texts,

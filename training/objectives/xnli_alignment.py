@@ -18,8 +18,8 @@ class XnliAlignment(Objective):
 
     `L(x, y) = dist(x, y) - negative_weight * (dist(x_c, y) + dist(x, y_c))` with the Euclidean
     distance. x is a sentence of the source language, y its translation, and x_c and y_c are random
-    other sentences of the micro-batch. Only y and y_c have a gradient. Keep `negative_weight` at
-    0.5 or below: above, the loss has no lower bound.
+    other sentences in the micro-batch. Only y and y_c have a gradient. Set `negative_weight` to 0.5
+    or less; above 0.5, the loss has no lower bound.
 
     With `margin`, it is the ranking loss that the paper rejects for "very poor results": `L_rank(x,
     y) = max(0, margin - dist(x, y_c) + dist(x, y)) + max(0, margin - dist(x_c, y) + dist(x, y))`.
@@ -28,9 +28,9 @@ class XnliAlignment(Objective):
         weight: The factor of this loss in the total.
         negative_weight: The factor of the distances to other sentences (lambda), without `margin`.
             Default: 0.25, as in the paper.
-        source_language: The language whose encoder the others are fitted to.
+        source_language: The language with the encoder to which the others are fitted.
         margin: How much farther than the translation another sentence must be (alpha), for the
-            ranking loss. The paper gives no value.
+            ranking loss. The paper states no value.
 
     Inputs: embeddings (languages, rows, d) and the codes of the languages.
 

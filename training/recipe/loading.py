@@ -47,9 +47,9 @@ def load_recipe(
 
     Args:
         name_or_path: The name of a packaged recipe, or the path of a YAML file.
-        overrides: Settings as strings `key=value`, or as a mapping.
+        overrides: Settings as `key=value` strings, or as a mapping.
         encoder: The folder or Hub id of an encoder that replaces the recipe's model. The `model`
-            section becomes that of the recipe `adapted`; other sections stay.
+            section is taken from the `adapted` recipe; other sections are unchanged.
 
     Raises:
         RecipeError: The recipe or a key does not exist, or a value is invalid.
@@ -180,7 +180,7 @@ def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
 
 
 def with_overrides(recipe: Recipe, overrides: Iterable[str]) -> Recipe:
-    """Return a recipe with overrides `key=value` applied, see `with_settings`."""
+    """Return a recipe with `key=value` overrides applied, see `with_settings`."""
     return with_settings(recipe, dict(parse_override(override) for override in overrides))
 
 
@@ -191,7 +191,7 @@ def with_sections(recipe: Recipe, **sections: Mapping[str, Any]) -> Recipe:
 
 
 def parse_override(override: str) -> tuple[str, Any]:
-    """Return the key of an override and its value, parsed as YAML.
+    """Return the key and the value of an override, parsed as YAML.
 
     Raises:
         RecipeError: The override is not `key=value`, or the value is not YAML.

@@ -112,7 +112,7 @@ class Recipe:
 
     @property
     def searched_texts(self) -> Sequence[str]:
-        """The texts between which retrieval is measured: languages, or anchor and positive."""
+        """The texts between which retrieval is evaluated: languages, or anchor and positive."""
         if self.data.triples:
             return (ANCHOR, POSITIVE)
         return self.data.languages
@@ -126,7 +126,7 @@ class Recipe:
 
     @property
     def read_texts(self) -> list[str]:
-        """The texts of a row that are tokenized: those that are encoded, then target columns."""
+        """The texts of a row to tokenize: the encoded ones, then target columns."""
         return [*self.texts, *self.target_columns]
 
     def settings(self) -> dict[str, dict[str, Any]]:
@@ -134,7 +134,7 @@ class Recipe:
         return {section: getattr(self, section).settings() for section in SECTIONS}
 
     def to_yaml(self) -> str:
-        """Return a YAML file from which `load_recipe` makes the same recipe."""
+        """Return a YAML file from which `load_recipe` returns the same recipe."""
         content = {"description": self.description, **self.settings()}
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 

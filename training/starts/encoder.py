@@ -45,15 +45,15 @@ def adapt_encoder(
 ) -> AdaptedForConditionalGeneration:
     """Return a model around a pretrained encoder, for `TmdeTrainer` to train further.
 
-    Use the encoder's tokenizer. The model's decoder is new, and only a translation objective trains
-    it.
+    Use the encoder's tokenizer. The model's decoder is new and trained only by a translation
+    objective.
 
     Args:
         encoder: The folder or Hub id of the encoder, such as XLM-R, BERT, ModernBERT or the encoder
             of T5.
-        prompt: The text that the model puts before every text, such as "query: ". Default: the
+        prompt: The prefix that the model adds to every text, such as "query: ". Default: the
             encoder's stored prompt.
-        pooling: `"mean"` averages the encoder's outputs, `"cls"` takes the first one.
+        pooling: `"mean"` averages the encoder's outputs, `"cls"` uses the first one.
         options: More options of [`AdaptedConfig`], such as `languages` and `pivot_languages`.
 
     Raises:

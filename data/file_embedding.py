@@ -439,7 +439,7 @@ def _check_complete(
                 )
         rows += len(chunk.texts)
     if rows != len(stored):
-        raise _other_output(output, f"it holds {len(stored):,} vectors of {rows:,} documents")
+        raise _other_output(output, f"it contains {len(stored):,} vectors of {rows:,} documents")
     return rows
 
 

@@ -195,7 +195,7 @@ class Shards:
             return
         if begun is None:
             raise TmdeError(
-                f"{self.folder} holds files, but no {self._manifest.name} that identifies "
+                f"{self.folder} contains files, but no {self._manifest.name} that identifies "
                 "their run; set overwrite=True to delete them, or choose another output"
             )
         names = {**settings, **begun.settings}

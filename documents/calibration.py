@@ -274,7 +274,7 @@ class Calibration(pydantic.BaseModel):
         calibration = cls.find(name, revision, token)
         if calibration is None:
             raise TmdeError(
-                f"{name}: found no calibration, which probabilities need; create one with "
+                f"{name}: found no calibration, required for probabilities; create one with "
                 f"`tmde calibrate {name} --pairs FILE`"
             )
         return calibration

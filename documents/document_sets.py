@@ -136,7 +136,7 @@ def read_sides(
             empty, the languages are no codes or equal, or both sides are stdin.
     """
     if a == b == "-":
-        raise TmdeError("A and B are both - (stdin); give a file for one of them")
+        raise TmdeError("A and B are both - (stdin); use a file for one of them")
     for name, code in zip(_LANGUAGE_ARGUMENTS, (language_a, language_b), strict=True):
         check_code(code, name)
     if language_a is not None and language_a == language_b:

@@ -221,7 +221,7 @@ def _check_unset(**for_translations: Any) -> None:
         if value is not None:
             raise TmdeError(
                 f"{name}: found {value!r} without across_languages, expected both or neither, "
-                "because only translations need a model and languages"
+                "because only translations require a model and languages"
             )
 
 

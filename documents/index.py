@@ -864,7 +864,7 @@ def _check_empty(folder: Path) -> None:
         names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     if folder.is_file() or not names <= leftovers:
         raise TmdeError(
-            f"{folder}: is not empty; choose a new folder, or open an index with DocumentIndex.open"
+            f"{folder} is not empty; choose a new folder, or open an index with DocumentIndex.open"
         )
 
 

@@ -188,7 +188,7 @@ def _takes_names_of_peer(method: _Method) -> _Method:
             if name in options:
                 if args or "texts" in options:
                     raise TypeError(
-                        f"{method.__name__}() got both the texts and {name!r}; give one"
+                        f"{method.__name__}() received both the texts and {name!r}; pass one"
                     )
                 options["texts"] = options.pop(name)
         for name, (default, remedy) in _INSTEAD.items():

@@ -600,7 +600,7 @@ class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel):
         if config.share_embeddings and not fits:
             raise TmdeError(
                 f"share_embeddings=True: the encoder's table has {table_width} columns and the "
-                f"decoder {config.d_model}; leave it out"
+                f"decoder {config.d_model}; omit it"
             )
         config.share_embeddings = fits and config.share_embeddings is not False
         config.tie_word_embeddings = config.share_embeddings

@@ -124,7 +124,7 @@ class EmbeddingSeq2Seq(EmbedderPreTrainedModel, GenerationMixin):
         if target_language is None:
             if len(pivots) != 1:
                 raise TmdeError(
-                    f"target_language is missing: give one of the pivot languages {pivots}. A "
+                    f"target_language is missing: pass one of the pivot languages {pivots}. A "
                     "trainer reads it from a column target_language (codes with "
                     "TranslationCollator, otherwise positions in config.languages)"
                 )
@@ -492,7 +492,7 @@ class EmbeddingSeq2Seq(EmbedderPreTrainedModel, GenerationMixin):
             encoder_outputs = self.as_encoder_outputs(encoder_outputs)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             if labels is None:
-                raise TmdeError("Give decoder_input_ids, or labels to make them from")
+                raise TmdeError("Pass decoder_input_ids, or labels from which to build them")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             is_whole_target = True
         else:

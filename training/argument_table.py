@@ -21,7 +21,7 @@ class Refusal(NamedTuple):
     """
 
     reason: str
-    instead: str = "leave it out"
+    instead: str = "omit it"
 
 
 # ---- Honored arguments, and what they do
@@ -268,7 +268,7 @@ def check_supported(args: TrainingArguments) -> None:
             )
         raise TmdeError(
             f"{field.name}={value!r} is not supported: tmde does not know this argument of "
-            "the installed transformers; leave it out"
+            "the installed transformers; omit it"
         )
 
 
@@ -284,11 +284,11 @@ def check_accelerator_options(config: AcceleratorConfig) -> None:
         if value != getattr(default, name):
             raise TmdeError(
                 f"accelerator_config: {name}={value!r} is not supported, because this trainer has "
-                "its own data loader; leave it out"
+                "its own data loader; omit it"
             )
     for name, value in (config.gradient_accumulation_kwargs or {}).items():
         if name not in HONORED_ACCUMULATION_OPTIONS:
             raise TmdeError(
                 f"accelerator_config: {name}={value!r} in gradient_accumulation_kwargs is not "
-                f"supported, expected {' or '.join(HONORED_ACCUMULATION_OPTIONS)}; leave it out"
+                f"supported, expected {' or '.join(HONORED_ACCUMULATION_OPTIONS)}; omit it"
             )

@@ -284,13 +284,13 @@ class TmdeTrainingArguments(TrainingArguments):
         if self.optim_args and optimizer in OPTIMIZERS_WITHOUT_OPTIONS:
             raise TmdeError(
                 f"optim_args={self.optim_args!r}: optim={optimizer} takes no options here; "
-                "leave it out, or set another optim"
+                "omit it, or set another optim"
             )
         is_low_rank = optimizer.startswith(("galore", "apollo"))
         if self.optim_target_modules and not is_low_rank:
             raise TmdeError(
                 f"optim_target_modules={self.optim_target_modules!r}: optim={optimizer} has no "
-                "target modules, expected GaLore or APOLLO; leave it out"
+                "target modules, expected GaLore or APOLLO; omit it"
             )
 
     def _check_device(self) -> None:
@@ -307,7 +307,7 @@ class TmdeTrainingArguments(TrainingArguments):
         if self.ddp_timeout != default_timeout:
             raise TmdeError(
                 f"ddp_timeout={self.ddp_timeout} has no effect on CPUs, which use the default "
-                "of torch.distributed; leave it out"
+                "of torch.distributed; omit it"
             )
         if self.dataloader_prefetch_factor is not None and not self.dataloader_num_workers:
             raise TmdeError(

@@ -38,7 +38,7 @@ def add_adapters(model: PreTrainedModel, options: LoraSection) -> None:
         TmdeError: PEFT is not installed, or the encoder has none of the layers.
     """
     if not is_peft_available():
-        raise TmdeError("model.lora needs the package peft: pip install 'tmde[lora]'")
+        raise TmdeError("model.lora requires the peft package: pip install 'tmde[lora]'")
     from peft import LoraConfig
 
     config = LoraConfig(

@@ -296,7 +296,7 @@ class TmdeTrainer(HubTrainer):
             if rate is not None:
                 raise TmdeError(
                     f"{name}={rate}: found `optimizers`, whose parameter groups set the "
-                    "rates; leave one of the two out"
+                    "rates; omit one of the two"
                 )
 
     def _read(self, rows: AnyDataset | None) -> AnyDataset | None:
@@ -1038,7 +1038,7 @@ def check_model(model: object) -> None:
     if not hasattr(model.config, "languages"):
         raise TmdeError(
             f"model: found {type(model).__name__}, expected a model of this package. To train "
-            "an encoder from the Hub, open it with model = "
+            "an encoder from the Hub, load it with model = "
             "tmde.adapt_encoder(FOLDER_OR_HUB_ID, languages=['de', 'en'], "
             "pivot_languages=['en'])"
         )

@@ -252,7 +252,7 @@ def test_errors(memory, bag, tmp_path):
     assert "expected a file that ends in .jsonl or .parquet or .tsv" in result.stderr
     result = run("clean", memory, "-o", tmp_path / "clean.jsonl", "-m", bag)
     assert result.exit_code == 1
-    assert f"{bag}: found no calibration, which probabilities need" in result.stderr
+    assert f"{bag}: found no calibration, required for probabilities" in result.stderr
     assert not (tmp_path / "clean.jsonl").exists()
     same = tmp_path / "same.jsonl"
     result = run("clean", memory, "-o", same, "--removed", same)

@@ -513,7 +513,7 @@ def test_files_without_a_manifest_are_named(inputs, model, tmp_path):
     folder.mkdir()
     (folder / "00000000.parquet").touch()
     message = refused(inputs["text"], "-o", tmp_path / "strange.npy", "-m", model, "--resume")
-    assert "strange.npy.shards holds files, but no manifest.json" in message
+    assert "strange.npy.shards contains files, but no manifest.json" in message
 
 
 def test_a_run_killed_before_its_manifest_begins_again(inputs, model, tmp_path):

@@ -529,7 +529,7 @@ def test_models_that_move(made, bag, tokenizer, docs, tmp_path):
         ("-o new", "Nothing to do; give DOCS"),
         (
             "-o index --delete a --prune",
-            "DOCS is missing; --prune deletes the documents that are not in it",
+            "DOCS is missing; --prune deletes documents that are not in it",
         ),
         ("docs.jsonl -o full -m BAG", "is not empty; choose a new folder"),
         ("docs.jsonl -o new -m BAG --id-field key", "no column 'key'"),

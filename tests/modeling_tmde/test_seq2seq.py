@@ -847,5 +847,5 @@ def test_what_generation_needs_is_named():
 
 
 def test_what_forward_needs_is_named():
-    with pytest.raises(ValueError, match="Give decoder_input_ids, or labels"):
+    with pytest.raises(ValueError, match="Pass decoder_input_ids, or labels"):
         filled("first")(**padded(), target_language="en")

@@ -279,7 +279,7 @@ def test_the_old_languages_lose_no_more_than_was_allowed(place):
     assert results["trained_share"] == report["trained_share"]
     share = f"{report['trained_share']:.0%} of the trained ones"
     assert share in (folder / "languages.md").read_text()
-    sentence = "the trained weights that were averaged with those before"
+    sentence = "the trained weights that were averaged with the initial ones"
     assert sentence in (folder / "README.md").read_text()
     limited = AutoModel.from_pretrained(folder).embed_tokens.weight
     trained = AutoModel.from_pretrained(place / "ruined").embed_tokens.weight

@@ -375,9 +375,9 @@ def test_a_trainer_built_in_python_writes_card_recipe_and_results(tokenizer, tmp
     assert results["best"]["eval_loss"] == pytest.approx(trainer.evaluate()["eval_loss"], abs=1e-6)
     assert json.loads((tmp_path / "run.json").read_text())["data"]["train"]["rows"] == 120
     card = (tmp_path / "README.md").read_text()
-    assert "Trained with `TmdeTrainer` in Python, in 4 steps" in card
+    assert "Trained with `TmdeTrainer`, in 4 steps" in card
     sentences = 100 * results["best"]["eval_retrieval"]
-    assert "On **dev** rows of unrecorded origin" in card
+    assert "The **dev** rows are of unrecorded origin" in card
     assert f"| mean, sentences | {sentences:.1f} | 8.3 |" in card  # chance is one of 12
     assert "Objectives: translation, weight 0.6; InfoNCE" in card
     saved = TmdeForConditionalGeneration.from_pretrained(tmp_path)

@@ -44,7 +44,7 @@ def test_from_files_to_a_bag_to_a_training(tmp_path, monkeypatch):
     assert results["similarity"]["left_out"] == 0
     assert results["similarity"]["before"] < 0.3
     assert results["similarity"]["after"] > 0.6
-    assert f"{results['similarity']['after']:.3f} after, of 120 pairs" in result.stdout
+    assert f"{results['similarity']['after']:.3f} after, over 120 pairs" in result.stdout
     names = ["words, cosine", "words, CSLS", "words, ISF", "sentences, cosine", "sentences, CSLS"]
     assert list(results["after"]) == names
     for name in names:

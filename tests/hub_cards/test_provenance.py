@@ -164,7 +164,7 @@ def test_the_card_names_several_teachers(run):
     assert "| Teachers | [a/b](https://huggingface.co/a/b), `use` |" in card
     assert "`use` (license: apache-2.0), whose training text is not recorded." in card
     assert "The licenses of its teachers may restrict it further." in card
-    assert "12.0 minutes (4.0 minutes of them for the teachers) on" in card
+    assert "12.0 minutes (including 4.0 minutes for the teachers) on" in card
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ class Measurements:
         links = []
         for name in sorted(self.used):
             links.append(f"[{name}.json]({RESULTS_LINK}/{name}.json)")
-        return f"Measurements: {', '.join(links)}. Conclusions last checked on {day}."
+        return f"Measurements: {', '.join(links)}. The conclusions were last checked on {day}."
 
     def by_system(self, name: str) -> dict[str, dict[str, Measure]]:
         """Return the measures of each system of a file whose `results` are a list of systems."""

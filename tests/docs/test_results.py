@@ -100,7 +100,8 @@ def test_conclusions_may_be_as_old_as_the_newest_measurement(folder):
 def test_every_page_of_results_names_its_measurements(pages):
     for name, text in pages.items():
         last = text.splitlines()[-1]
-        assert re.search(r"Measurements: \[.*Conclusions last checked on \d{4}-", last), name
+        pattern = r"Measurements: \[.*The conclusions were last checked on \d{4}-"
+        assert re.search(pattern, last), name
 
 
 def test_templates_have_no_conditions_on_numbers():

@@ -5,8 +5,10 @@ r"""What translation and the distance constraint add to distillation in the trai
 
 `WORK` is the folder of `docs/tmde_model.py` with its rows, vectors and encoder. Every variant of
 the objectives is trained for the same number of steps with each seed, and measured on development
-data. A run whose result is there is not repeated. Differences from distillation alone have 95%
-intervals over seeds, with the variance pooled over the variants (`tmde.papers.verdicts`).
+data, and on the built-in task of word order. A run whose result is there is not repeated.
+Differences from distillation alone have 95% intervals over seeds, with a variance that is pooled
+over the variants and so assumed to be equal (`tmde.papers.verdicts`). They are not corrected for
+the number of comparisons.
 """
 
 import json
@@ -20,6 +22,7 @@ import typer
 from common import load_task, markdown, write_json
 from peers import measures_of
 
+from tmde.data.io import replacing
 from tmde.embedding import DocumentEmbedder
 from tmde.eval import EmbeddingSystem, EvaluationOptions, evaluate
 from tmde.eval.planning import LoadedTask
@@ -32,7 +35,7 @@ NO_TRANSLATION = "objectives.translation=null"
 NO_DISTANCE = "objectives.distance=null"
 NO_INFONCE = "objectives.infonce=null"
 BASELINE = "distillation"
-# What each variant lacks of the recipe.
+# The settings that turn off the objectives which a variant lacks.
 VARIANTS = {
     BASELINE: (NO_TRANSLATION, NO_DISTANCE, NO_INFONCE),
     "+ translation": (NO_DISTANCE, NO_INFONCE),
@@ -72,7 +75,8 @@ def measure(name: str, run: Path, tasks: Sequence[LoadedTask]) -> Measures:
     system = EmbeddingSystem(name, embedder, show_progress_bar=False)
     results = list(evaluate(tasks, [system], EvaluationOptions(folds=False, samples=100)))
     measures = {title: measure.value for title, measure in measures_of(results).items()}
-    path.write_text(json.dumps(measures))
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(measures))
     return measures
 
 
@@ -80,7 +84,10 @@ def describe(measures: Mapping[str, Mapping[int, Measures]]) -> list[dict[str, A
     """Return each variant's runs, their mean, and its difference from distillation alone.
 
     Args:
-        measures: The measures by variant and seed.
+        measures: The measures by variant and seed, two seeds at least.
+
+    Returns:
+        A result of each variant. `difference` has the mean and the ends of the interval.
     """
     results = []
     for name, runs in measures.items():
@@ -96,8 +103,8 @@ def describe(measures: Mapping[str, Mapping[int, Measures]]) -> list[dict[str, A
             result["mean"][title] = statistics.mean(values[name].values())
             if name != BASELINE:
                 difference = pooled_difference(values[name], values[BASELINE], variance)
-                numbers = [difference.mean, difference.low, difference.high]
-                result["difference"][title] = numbers
+                interval = [difference.mean, difference.low, difference.high]
+                result["difference"][title] = interval
     return results
 
 
@@ -120,12 +127,15 @@ def main(
     json_path: Annotated[Path | None, typer.Option("--json", help="File to write.")] = None,
 ) -> None:
     """Train and measure every variant with every seed."""
+    seeds = sorted(set(seed or (42, 43, 44)))
+    if len(seeds) < 2:
+        raise typer.BadParameter(f"found the seed {seeds[0]}, expected two or more")
     tasks = []
     for title, (task_name, file_name) in TASKS.items():
         path = None if file_name is None else data / file_name
         tasks.append(load_task(title, task_name, path))
     measures: dict[str, dict[int, Measures]] = {name: {} for name in VARIANTS}
-    for run_seed in seed or (42, 43, 44):
+    for run_seed in seeds:
         for name in VARIANTS:
             run = train_variant(work, data, name, run_seed, steps)
             measures[name][run_seed] = measure(name, run, tasks)

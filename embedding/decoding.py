@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel
 
 from modeling_tmde import TmdeError
+from modeling_tmde.inspection import is_ours
 from tmde.embedding.loading import without_load_report
 
 logger = logging.getLogger(__name__)
 
 
-@lru_cache(maxsize=1)
 def open_decoder(name: str, revision: str | None = None) -> Any:
     """Open the encoder-decoder of a checkpoint in float32. The last one stays in memory.
 
@@ -30,6 +31,27 @@ def open_decoder(name: str, revision: str | None = None) -> Any:
     Raises:
         TmdeError: The checkpoint is of another kind, or has no decoder.
     """
+    files = sorted(Path(name).glob("*.safetensors"))
+    return _cached_decoder(name, revision, tuple(file.stat().st_mtime_ns for file in files))
+
+
+@lru_cache(maxsize=1)
+def _cached_decoder(name: str, revision: str | None, modified: tuple[int, ...]) -> Any:
+    """Open an encoder-decoder, again if the weights in its folder were modified."""
+    return load_encoder_decoder(name, revision, torch.float32)
+
+
+def load_encoder_decoder(name: str, revision: str | None, dtype: torch.dtype) -> Any:
+    """Load the encoder-decoder of a checkpoint.
+
+    Args:
+        name: A folder or a Hub id.
+        revision: The revision of the Hub repository.
+        dtype: The type of its weights.
+
+    Raises:
+        TmdeError: The checkpoint is of another kind, or has no decoder.
+    """
     config = AutoConfig.from_pretrained(name, revision=revision)
     if type(config) not in AutoModelForSeq2SeqLM._model_mapping:
         raise TmdeError(
@@ -38,7 +60,7 @@ def open_decoder(name: str, revision: str | None = None) -> Any:
         )
     with without_load_report():
         model, loading = AutoModelForSeq2SeqLM.from_pretrained(
-            name, revision=revision, output_loading_info=True
+            name, revision=revision, dtype=dtype, output_loading_info=True
         )
     if loading["missing_keys"]:
         raise TmdeError(
@@ -48,22 +70,52 @@ def open_decoder(name: str, revision: str | None = None) -> Any:
     return model.eval()
 
 
-def save_with_decoder(model: PreTrainedModel, folder: Path) -> None:
-    """Write a model together with the decoder of its checkpoint, which `AutoModel` didn't load.
+def has_decoder(model: PreTrainedModel) -> bool:
+    """Return whether the checkpoint of a model names a decoder, which `AutoModel` didn't load.
 
-    If the checkpoint was deleted, the model is saved without the decoder, with a warning.
-
-    Args:
-        model: The model, loaded from a checkpoint with a decoder.
-        folder: The folder to write weights and configuration to.
+    A model with adapters has other vectors than its checkpoint, so the decoder does not fit it.
     """
+    architectures = getattr(model.config, "architectures", None) or []
+    names_decoder = any("ForConditionalGeneration" in name for name in architectures)
+    has_adapters = getattr(model, "_hf_peft_config_loaded", False)
+    return is_ours(model) and names_decoder and bool(model.name_or_path) and not has_adapters
+
+
+def decodes_vectors(model: PreTrainedModel) -> bool:
+    """Return whether the checkpoint of a model has a decoder that reads a single vector."""
+    classes = AutoModelForSeq2SeqLM._model_mapping
+    return has_decoder(model) and classes[type(model.config)].decodes_embeddings
+
+
+def with_decoder(model: PreTrainedModel) -> PreTrainedModel:
+    """Return a model together with the decoder of its checkpoint, to be saved.
+
+    A decoder only fits the encoder that it was trained with. If the encoder has changed or the
+    checkpoint is gone, the model is returned alone, with a warning.
+    """
+    if not has_decoder(model):
+        return model
+    name = model.name_or_path
     revision = getattr(model.config, "_commit_hash", None)
+    if revision is None and not Path(name).is_dir():
+        logger.warning("The decoder is not saved: its checkpoint %s no longer exists.", name)
+        return model
     try:
-        # A copy, because the decoder stays in memory for the next call.
-        encoder_decoder = copy.deepcopy(open_decoder(model.name_or_path, revision))
-    except OSError as error:
-        logger.warning("%s: the model is saved without its decoder, because %s", folder, error)
-        model.save_pretrained(folder)
-        return
-    encoder_decoder.base_model.load_state_dict(model.state_dict())
-    encoder_decoder.to(model.dtype).save_pretrained(folder)
+        encoder_decoder = load_encoder_decoder(name, revision, model.dtype)
+    except (OSError, TmdeError, SafetensorError) as error:
+        logger.warning("The decoder is not saved: %s can't be loaded (%s).", name, error)
+        return model
+    if not _same_weights(encoder_decoder.base_model, model):
+        logger.warning("The decoder is not saved: the encoder differs from that of %s.", name)
+        return model
+    encoder_decoder.config = model.config
+    return encoder_decoder
+
+
+def _same_weights(first: PreTrainedModel, second: PreTrainedModel) -> bool:
+    """Return whether two models have equal weights."""
+    weights = first.state_dict()
+    other_weights = second.state_dict()
+    if weights.keys() != other_weights.keys():
+        return False
+    return all(torch.equal(weights[key], other_weights[key].cpu()) for key in weights)

@@ -44,7 +44,7 @@ from modeling_tmde.sentence_transformers_files import (
     write_json,
 )
 from modeling_tmde.tokenization import load_tokenizer
-from tmde.embedding.decoding import open_decoder
+from tmde.embedding.decoding import decodes_vectors, open_decoder
 from tmde.embedding.loading import load_encoder, local_or_hub
 from tmde.embedding.long_documents import LongDocuments, SplitDocuments, load_aggregation
 from tmde.embedding.machine import cpu_batch_tokens, has_fast_bf16
@@ -600,12 +600,9 @@ class DocumentEmbedder(SentenceTransformer):
 
         They are the model's pivot languages.
         """
-        config = self.model.config
-        architectures = getattr(config, "architectures", None) or []
-        has_decoder = any("ForConditionalGeneration" in name for name in architectures)
-        if not has_decoder or not self.model.name_or_path:
+        if not decodes_vectors(self.model):
             return []
-        return list(getattr(config, "pivot_languages", None) or [])
+        return list(getattr(self.model.config, "pivot_languages", None) or [])
 
     @property
     def max_length(self) -> int:
@@ -1176,7 +1173,8 @@ class DocumentEmbedder(SentenceTransformer):
         `DocumentEmbedder`, `SentenceTransformer` and `AutoModel` load the folder and compute the
         same vectors. Settings for long documents are not stored; pass them to `from_pretrained`
         again. A loaded model's card is copied with its license; after `SentenceTransformerTrainer`,
-        a new card retains the license, and a decoder is omitted because it no longer fits.
+        a new card retains the license. The decoder of a loaded T-MDE is copied, unless the encoder
+        has been trained without it since.
 
         Args:
             path: The folder. Files of an earlier save are replaced.
@@ -1225,12 +1223,7 @@ class DocumentEmbedder(SentenceTransformer):
         is_trained = "generated_from_trainer" in self.model_card_data.tags
         if is_trained and self.model_card_data.license is None:
             self.model_card_data.license = license_of(self.model)
-        # A decoder does not fit the vectors of an encoder that was trained without it.
-        self._text_model.keeps_decoder = bool(self.decoded_languages) and not is_trained
-        architectures = self.model.config.architectures
         super().save(str(folder), model_name, create_model_card and is_trained)
-        # transformers sets the class that it saved, which may lack the decoder.
-        self.model.config.architectures = architectures
         modules_file = folder / MODULES_FILE
         entries = json.loads(modules_file.read_text(encoding="utf-8"))
         # `TextModel` stands in for the module that whoever opens the folder has.

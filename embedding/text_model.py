@@ -13,6 +13,7 @@ import torch
 from sentence_transformers.base.modules import InputModule
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import GENERATION_CONFIG_NAME
 
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import NO_LIMIT, encoder_body, is_ours, position_limit
@@ -21,7 +22,7 @@ from modeling_tmde.sentence_transformers_files import (
     transformer_settings,
     write_json,
 )
-from tmde.embedding.decoding import save_with_decoder
+from tmde.embedding.decoding import with_decoder
 from tmde.embedding.text_tokenizer import TextTokenizer, private_copy
 
 _DEFAULT_LENGTH = 750  # The limit in tokens of a model of the Hub that names none.
@@ -57,13 +58,9 @@ class TextModel(InputModule):
         max_length: The longest input in tokens, special tokens included. Default: all that model
             and tokenizer can take, and 750 for a model of the Hub if neither names a limit. A
             larger number is lowered to what they can take.
-
-    Attributes:
-        keeps_decoder: Whether `save` also writes the decoder of the model's checkpoint.
     """
 
     tokenizer: PreTrainedTokenizerBase
-    keeps_decoder = False
 
     def __init__(
         self,
@@ -210,17 +207,16 @@ class TextModel(InputModule):
         return hidden
 
     def save(self, output_path: str, *args: Any, **options: Any) -> None:
-        """Save model and tokenizer, with the longest input.
+        """Save model and tokenizer, with the longest input and the decoder of the checkpoint.
 
         Args:
             output_path: The folder.
             args: Not used.
             options: Not used.
         """
-        if self.keeps_decoder:
-            save_with_decoder(self.model, Path(output_path))
-        else:
-            self.model.save_pretrained(output_path)
+        # An earlier save may have left that of a decoder.
+        Path(output_path, GENERATION_CONFIG_NAME).unlink(missing_ok=True)
+        with_decoder(self.model).save_pretrained(output_path)
         limited = copy.copy(self.tokenizer)
         limited.model_max_length = min(self.max_seq_length, self.tokenizer.model_max_length)
         limited.save_pretrained(output_path)

@@ -14,6 +14,9 @@ LOG_NAME = "log.jsonl"
 # The name of the data of measures that are not of a dev set.
 TRAINING = "training"
 
+# Parts of the names of losses that are not lowercase in a title.
+_SPELLINGS = {"infonce": "InfoNCE", "lm": "LM", "ntdv": "NTDV", "xnli": "XNLI"}
+
 # What damaged lines raise.
 _DAMAGE = (ValueError, TypeError, AttributeError, OverflowError, RecursionError)
 
@@ -146,7 +149,8 @@ def _panel_patterns(keys: Iterable[str]) -> dict[str, str]:
     losses = [key for key in keys if key.endswith("_loss") and not key.startswith("eval_")]
     # The name of one objective may end with that of another: longer names come first.
     for loss in sorted(losses, key=len, reverse=True):
-        title = loss.replace("_", " ").capitalize().replace("Infonce", "InfoNCE")
+        title = " ".join(_SPELLINGS.get(word, word) for word in loss.split("_"))
+        title = title[0].upper() + title[1:]
         patterns[title] = rf"(?:eval_(?:(?P<data>.+)_)?)?{loss}"
     patterns["Words per second"] = "(?P<data>)words_per_second"
     return patterns

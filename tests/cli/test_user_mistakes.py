@@ -144,7 +144,10 @@ def test_a_mistake_ends_with_one_sentence(at, words, code, message):
             RuntimeError("[/gloo/transport/tcp/pair.cc:553] Connection closed by peer"),
             "another process of this run",
         ),
-        (RuntimeError("[enforce fail at inline_container.cc:672] unexpected pos 8"), "the disk is full"),
+        (
+            RuntimeError("[enforce fail at inline_container.cc:672] unexpected pos 8"),
+            "the disk is full",
+        ),
         # The tokenizers library raises plain exceptions.
         (Exception("No space left on device (os error 28)"), "the disk is full"),
         (TmdeError("a/gloo/b.txt, line 3: found 5"), "a/gloo/b.txt, line 3: found 5"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel
 
 from modeling_tmde import TmdeError
@@ -83,8 +84,10 @@ def has_decoder(model: PreTrainedModel) -> bool:
 
 def decodes_vectors(model: PreTrainedModel) -> bool:
     """Return whether the checkpoint of a model has a decoder that reads a single vector."""
-    classes = AutoModelForSeq2SeqLM._model_mapping
-    return has_decoder(model) and classes[type(model.config)].decodes_embeddings
+    if not has_decoder(model):
+        return False
+    decoder_class: Any = AutoModelForSeq2SeqLM._model_mapping[type(model.config)]
+    return bool(decoder_class.decodes_embeddings)
 
 
 def with_decoder(model: PreTrainedModel) -> PreTrainedModel:
@@ -95,13 +98,13 @@ def with_decoder(model: PreTrainedModel) -> PreTrainedModel:
     """
     if not has_decoder(model):
         return model
-    name = model.name_or_path
+    name = str(model.name_or_path)
     revision = getattr(model.config, "_commit_hash", None)
     if revision is None and not Path(name).is_dir():
         logger.warning("The decoder is not saved: its checkpoint %s no longer exists.", name)
         return model
     try:
-        encoder_decoder = load_encoder_decoder(name, revision, model.dtype)
+        encoder_decoder: PreTrainedModel = load_encoder_decoder(name, revision, model.dtype)
     except (OSError, TmdeError, SafetensorError) as error:
         logger.warning("The decoder is not saved: %s can't be loaded (%s).", name, error)
         return model
@@ -112,7 +115,7 @@ def with_decoder(model: PreTrainedModel) -> PreTrainedModel:
     return encoder_decoder
 
 
-def _same_weights(first: PreTrainedModel, second: PreTrainedModel) -> bool:
+def _same_weights(first: nn.Module, second: nn.Module) -> bool:
     """Return whether two models have equal weights."""
     weights = first.state_dict()
     other_weights = second.state_dict()

@@ -415,6 +415,8 @@ def killed(case: Case, folder: Path, rng: random.Random) -> int:
             assert runs[0].code == 0, runs[0].text[-3000:]
         check_whole(case, folder)
         if not any(hits):
+            for run in runs:
+                assert run.code == 0, run.text[-3000:]
             break
         kills += 1
         words = case.again

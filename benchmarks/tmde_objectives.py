@@ -35,7 +35,7 @@ NO_TRANSLATION = "objectives.translation=null"
 NO_DISTANCE = "objectives.distance=null"
 NO_INFONCE = "objectives.infonce=null"
 BASELINE = "distillation"
-# The settings that turn off the objectives which a variant lacks.
+# The settings that turn off objectives, by variant.
 VARIANTS = {
     BASELINE: (NO_TRANSLATION, NO_DISTANCE, NO_INFONCE),
     "+ translation": (NO_DISTANCE, NO_INFONCE),
@@ -87,7 +87,7 @@ def describe(measures: Mapping[str, Mapping[int, Measures]]) -> list[dict[str, A
         measures: The measures by variant and seed, two seeds at least.
 
     Returns:
-        A result of each variant. `difference` has the mean and the ends of the interval.
+        A result for each variant. `difference` has the mean and both ends of the interval.
     """
     results = []
     for name, runs in measures.items():

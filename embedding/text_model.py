@@ -214,9 +214,11 @@ class TextModel(InputModule):
             args: Not used.
             options: Not used.
         """
-        # An earlier save may have left that of a decoder.
+        # It is loaded before a file is deleted, because the folder may be that of the checkpoint.
+        model = with_decoder(self.model)
+        # An earlier save may have left the settings of a decoder.
         Path(output_path, GENERATION_CONFIG_NAME).unlink(missing_ok=True)
-        with_decoder(self.model).save_pretrained(output_path)
+        model.save_pretrained(output_path)
         limited = copy.copy(self.tokenizer)
         limited.model_max_length = min(self.max_seq_length, self.tokenizer.model_max_length)
         limited.save_pretrained(output_path)

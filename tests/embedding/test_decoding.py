@@ -131,6 +131,21 @@ def test_a_saved_copy_keeps_the_decoder_and_its_settings(folder, tmp_path):
     assert saved.generation_config.max_length == 77
 
 
+def test_saving_to_the_folder_of_the_checkpoint_loses_nothing(folder):
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    model.generation_config.max_length = 77
+    model.save_pretrained(folder)
+    embedder = DocumentEmbedder.from_pretrained(folder)
+    vectors = embedder.encode(TEXTS)
+    expected = decoded(embedder, vectors)
+    embedder.save_pretrained(folder)
+    reopened = DocumentEmbedder.from_pretrained(folder)
+    np.testing.assert_array_equal(reopened.encode(TEXTS), vectors)
+    assert decoded(reopened, vectors) == expected
+    saved = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    assert saved.generation_config.max_length == 77
+
+
 def changed(embedder):
     with torch.no_grad():
         next(embedder.model.parameters()).mul_(1.5)

@@ -17,7 +17,7 @@ from tmde.eval.figures import (
     draw_training_curves,
 )
 from tmde.eval.results import Cell
-from tmde.eval.training_log import read_log
+from tmde.eval.training_log import log_panels, read_log
 
 # ---- Accuracy matrices
 
@@ -322,3 +322,8 @@ def test_a_resumed_run_keeps_the_last_attempt_at_each_step(tmp_path, steps, vali
     for position in valid_positions:
         expected += [training_lines[position], dev_lines[position]]
     assert lines == expected
+
+
+def test_panels_spell_the_names_of_losses():
+    panels = log_panels(["infonce_loss", "ntdv_distance_loss", "masked_lm_loss"])
+    assert set(panels) == {"InfoNCE loss", "NTDV distance loss", "Masked LM loss"}
